@@ -1,0 +1,175 @@
+"""The contract between the scheduler and any prefix cache: calls, results, errors.
+
+Knows neither which implementation runs nor what a request, a tensor or a step is.
+
+Who owns a page: page 0 is reserved (padding), every other page is free, cached in the tree, owned
+by a caller (after `alloc`), or deferred (freed behind a fence). At all times
+`free + evictable + protected + owned + deferred + reserved = total`.
+
+The life of one request, with `row` its int32 row of page ids and `held` a page count:
+
+    handle, matched = cache.match_lock(ns, tokens, limit=len(tokens) - 1)
+    held = cache.fill_pages(handle, row)             # row[:held] is cached and locked
+    cache.alloc(need, row, at=held)                  # False: no room, nothing has changed
+    ...
+    done = cache.insert(handle, tokens, row, limit=computed)     # after any step
+    if done.duplicates:                              # somebody cached the same prefix first
+        cache.fill_pages(handle, row)                # use theirs
+        cache.free(done.duplicates)                  # give ours back
+    held = done.held                                 # row[:held] is the tree's, the rest ours
+    ...
+    cache.free(row[held:used]); cache.release(handle)            # finish, abort, preempt alike
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+# A C-contiguous, one-dimensional buffer of u32, i32 or i64 (array.array, numpy, memoryview). Lists
+# are refused: converting one costs fifty times the match. Convert once per request.
+TokenBuffer: TypeAlias = "Buffer"
+# Page ids to read: an integer buffer as above, or any sequence of ints.
+PageIds: TypeAlias = "Buffer | Sequence[int]"
+# Where page ids are written: a writable, C-contiguous, one-dimensional buffer of i32.
+PageRow: TypeAlias = "Buffer"
+
+
+class CacheError(Exception):
+    """The caller broke the contract; the cache is unchanged and goes on working."""
+
+
+class StaleHandleError(CacheError):
+    """The handle was released before, or never came from this cache."""
+
+
+class PageOwnershipError(CacheError):
+    """A page was given that the caller does not own: free, cached, deferred, reserved, repeated."""
+
+
+class InvalidInputError(CacheError):
+    """A buffer, a size or a token is out of range: wrong type, too short, negative."""
+
+
+class CorruptCacheError(CacheError):
+    """`check` found a broken invariant: a bug in the cache itself, not in its caller."""
+
+
+class Match(NamedTuple):
+    """A locked prefix: `handle` must be released once; `matched_tokens` is whole pages."""
+
+    handle: int
+    matched_tokens: int
+
+
+class Inserted(NamedTuple):
+    """What `insert` did; the handle stays the same and now protects all `held` pages."""
+
+    held: int
+    """Pages of the row, from its start, that are the tree's and locked by the handle."""
+    adopted: int
+    """Pages that passed from the caller to the tree in this call."""
+    duplicates: list[int]
+    """The caller's pages that were already cached by someone else: still the caller's to free,
+    after it has read the tree's ids with `fill_pages`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Page counts now, and counters since the cache was made."""
+
+    total: int
+    free: int
+    evictable: int
+    protected: int
+    owned: int
+    deferred: int
+    reserved: int
+    nodes: int
+    handles: int
+    lookups: int
+    queried_tokens: int
+    """Tokens given to `match_lock`, cut at `limit`: the denominator of the hit rate."""
+    matched_tokens: int
+    inserted_pages: int
+    evicted_pages: int
+
+    @property
+    def available(self) -> int:
+        """Pages that `alloc` could hand out now: admission counts evictable pages as free."""
+        return self.free + self.evictable
+
+
+class PrefixCache(Protocol):
+    """Prefix tree over token pages together with the allocator of those pages.
+
+    Not for use from several threads at once. Every error leaves the state unchanged.
+    """
+
+    @property
+    def page_size(self) -> int:
+        """Tokens in a page, a power of two."""
+
+    @property
+    def num_pages(self) -> int:
+        """Pages in all, the reserved page 0 included."""
+
+    def match_lock(self, namespace: bytes, tokens: TokenBuffer, limit: int | None = None) -> Match:
+        """Return the longest cached prefix of `tokens[:limit]` in whole pages, locked.
+
+        Always returns a handle, also when nothing matched: `insert` and `release` need it. Pass
+        `limit=len(tokens) - 1` so that at least one token is left to compute.
+        """
+
+    def fill_pages(self, handle: int, out: PageRow) -> int:
+        """Write the pages the handle protects into `out[:n]` and return n."""
+
+    def alloc(self, n: int, out: PageRow, at: int = 0) -> bool:
+        """Write `n` pages into `out[at:at + n]`, evicting if needed; they are now the caller's.
+
+        False when free and evictable pages together are fewer than `n`: nothing was evicted.
+        """
+
+    def insert(
+        self, handle: int, tokens: TokenBuffer, pages: PageIds, limit: int | None = None
+    ) -> Inserted:
+        """Publish the full pages of `tokens[:limit]`, whose KV is computed, for others to match.
+
+        `tokens` and `pages` start at token 0, like the request's own row; the part the handle
+        already protects is not read again. A last, partial page stays the caller's.
+        """
+
+    def release(self, handle: int, fence: int | None = None) -> None:
+        """Unlock what the handle protects; the pages stay cached until they are evicted.
+
+        With `fence` the lock is kept until `retire(step)` with step >= fence; the handle is dead
+        for the caller at once either way.
+        """
+
+    def free(self, pages: PageIds, fence: int | None = None) -> None:
+        """Give back pages the caller owns; with `fence` they are reused only after `retire`."""
+
+    def retire(self, step: int) -> int:
+        """Carry out every release and free with fence <= step; return pages made free."""
+
+    def evict(self, n: int) -> int:
+        """Free up to `n` evictable pages, least recently used first; return how many."""
+
+    def peek(self, namespace: bytes, tokens: TokenBuffer, limit: int | None = None) -> int:
+        """Return how many tokens `match_lock` would match, changing nothing, not even recency."""
+
+    def available(self) -> int:
+        """Return free + evictable pages: what `alloc` could hand out now."""
+
+    def stats(self) -> CacheStats:
+        """Return page counts and counters; O(1)."""
+
+    def check(self) -> None:
+        """Walk everything and raise CorruptCacheError at the first broken invariant; O(pages)."""
+
+    def clear(self) -> int:
+        """Drop every cached page that no handle protects; return how many were freed."""
