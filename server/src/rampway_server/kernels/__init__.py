@@ -1,0 +1,1 @@
+"""Kernels, one a file: a Triton kernel and the torch reference that is its specification."""
