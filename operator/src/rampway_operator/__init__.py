@@ -1,0 +1,1 @@
+"""Rampway's operator: rolls out LLM serving images on Kubernetes by evidence."""

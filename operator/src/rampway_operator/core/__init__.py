@@ -1,0 +1,1 @@
+"""The decisions: pure functions over plain data. No I/O, no clock, no environment in here."""

@@ -1,0 +1,235 @@
+"""What the operator remembers between ticks: the typed mirror of `.status`, and nothing else.
+
+Everything a restarted operator needs is here or in the names of the children. It does not know how
+status is written (`report.py`) or read (`parse.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+__all__ = [
+    "Command",
+    "Decision",
+    "EndReason",
+    "Evidence",
+    "FailedRevision",
+    "HistoryEntry",
+    "Phase",
+    "Revision",
+    "Rollout",
+    "State",
+    "Sums",
+    "Verdict",
+    "VerdictRecord",
+]
+
+
+class Phase(StrEnum):
+    """Where a rollout stands. The legal moves between phases are the table in `phases.py`."""
+
+    IDLE = "Idle"
+    PREFLIGHT = "Preflight"
+    PROVISIONING = "Provisioning"
+    WARMING = "Warming"
+    SHIFTING = "Shifting"
+    ANALYZING = "Analyzing"
+    PAUSED = "Paused"
+    BAKING = "Baking"
+    DRAINING = "Draining"
+    ROLLING_BACK = "RollingBack"
+
+
+class EndReason(StrEnum):
+    """Why a rollout ended; the closed list that conditions, events and history use."""
+
+    PROMOTED = "Promoted"
+    ANALYSIS_FAILED = "AnalysisFailed"
+    ANALYSIS_UNDECIDED = "AnalysisUndecided"
+    BAD_REVISION = "BadRevision"
+    BAD_NODES = "BadNodes"
+    INFRASTRUCTURE = "Infrastructure"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    SMOKE_FAILED = "SmokeFailed"
+    CANDIDATE_UNAVAILABLE = "CandidateUnavailable"
+    WARMUP_FAILED = "WarmupFailed"
+    ABORTED = "Aborted"
+    REVERTED = "Reverted"
+    SUPERSEDED = "Superseded"
+
+
+class Verdict(StrEnum):
+    """What the evidence says of one objective."""
+
+    PASS = "Pass"
+    FAIL = "Fail"
+    UNDECIDED = "Undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One immutable version of the pods. `number` counts up and never repeats."""
+
+    hash: str
+    number: int
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sufficient statistics of paired windows: all that the clustered interval needs, of any number of them.
+
+    Per window: xc/nc are the candidate's numerator and denominator, xr/nr the reference's.
+    """
+
+    windows: int = 0
+    xc: float = 0.0
+    nc: float = 0.0
+    xr: float = 0.0
+    nr: float = 0.0
+    xc_xc: float = 0.0
+    xc_nc: float = 0.0
+    nc_nc: float = 0.0
+    xr_xr: float = 0.0
+    xr_nr: float = 0.0
+    nr_nr: float = 0.0
+    xc_xr: float = 0.0
+    xc_nr: float = 0.0
+    nc_xr: float = 0.0
+    nc_nr: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of one objective in this rollout, from its first voting window on.
+
+    `reference_edge` and `candidate_edge` (seconds) are pinned from planning windows that do not vote,
+    so that the edge is never chosen from the data it is tested on; None until pinned and for ratios.
+    `planning` holds the reference arm's bucket counts until then.
+    """
+
+    objective: str
+    sums: Sums = Sums()
+    step_sums: Sums = Sums()
+    """The same for the current analysis step alone."""
+    reference_edge: float | None = None
+    candidate_edge: float | None = None
+    planning: tuple[float, ...] = ()
+    alpha_spent: float = 0.0
+    step_alpha_spent: float = 0.0
+    looks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRecord:
+    """The numbers behind one verdict, as status and events show them."""
+
+    objective: str
+    verdict: Verdict
+    n: int
+    n_reference: int
+    windows: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    margin: float
+    alpha_spent: float
+    candidate_value: float | None
+    reference_value: float | None
+    needed: int | None
+    message: str
+    """One sentence with the numbers, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The last one-shot command that was taken, recorded before acting on it."""
+
+    id: str
+    result: str
+    """Applied | Stale | Refused, with a reason after a colon for the last two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One transition and the numbers that caused it."""
+
+    at: datetime
+    reason: str
+    message: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRevision:
+    """A hash that is not tried again without a retry command or another spec."""
+
+    hash: str
+    reason: EndReason
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One ended rollout."""
+
+    number: int
+    hash: str
+    image: str
+    outcome: EndReason
+    message: str
+    started_at: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A rollout that has not ended. All instants are UTC."""
+
+    candidate: Revision
+    attempt: int
+    started_at: datetime
+    phase_started_at: datetime
+    step_index: int = 0
+    """Index into spec.strategy.canary.steps of the step that is current or comes next."""
+    step_started_at: datetime | None = None
+    desired_weight: int = 0
+    verified_weight: int = 0
+    weight_note: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    verdicts: tuple[VerdictRecord, ...] = ()
+    paused_from: Phase | None = None
+    """The phase to go back to when a pause ends."""
+    paused_reason: str = ""
+    outage_since: datetime | None = None
+    """Since when the metrics source has not answered."""
+    infrastructure_failures: int = 0
+    avoided_nodes: tuple[str, ...] = ()
+    handled_pods: tuple[str, ...] = ()
+    """UIDs of pods whose failed check was already counted."""
+    warm: bool = False
+    """The warm-up reached Steady, or was passed over with a reason in `weight_note`."""
+    end_reason: EndReason | None = None
+    """Set when the outcome is decided: in RollingBack and Draining."""
+    end_message: str = ""
+    successor_pending: bool = False
+    """A newer spec waits for this rollout to be wound down."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything remembered of one InferenceDeployment."""
+
+    phase: Phase = Phase.IDLE
+    observed_generation: int = -1
+    stable: Revision | None = None
+    rollout: Rollout | None = None
+    last_number: int = 0
+    failed: tuple[FailedRevision, ...] = ()
+    last_command: Command | None = None
+    decisions: tuple[Decision, ...] = ()
+    """Newest last, at most 20."""
+    history: tuple[HistoryEntry, ...] = ()
+    """Newest last, at most revisionHistoryLimit."""
