@@ -89,8 +89,8 @@ class CacheStats:
     owned: int
     deferred: int
     reserved: int
-    nodes: int
     handles: int
+    """Handles that their callers have not released yet."""
     lookups: int
     queried_tokens: int
     """Tokens given to `match_lock`, cut at `limit`: the denominator of the hit rate."""
@@ -122,7 +122,8 @@ class PrefixCache(Protocol):
         """Return the longest cached prefix of `tokens[:limit]` in whole pages, locked.
 
         Always returns a handle, also when nothing matched: `insert` and `release` need it. Pass
-        `limit=len(tokens) - 1` so that at least one token is left to compute.
+        `limit=len(tokens) - 1` so that at least one token is left to compute. A token outside
+        0 ... 2**31 - 1 matches nothing.
         """
 
     def fill_pages(self, handle: int, out: PageRow) -> int:
@@ -140,14 +141,15 @@ class PrefixCache(Protocol):
         """Publish the full pages of `tokens[:limit]`, whose KV is computed, for others to match.
 
         `tokens` and `pages` start at token 0, like the request's own row; the part the handle
-        already protects is not read again. A last, partial page stays the caller's.
+        already protects is not read again. A last, partial page stays the caller's. Refuses
+        tokens outside 0 ... 2**31 - 1, and pages the caller does not own.
         """
 
     def release(self, handle: int, fence: int | None = None) -> None:
         """Unlock what the handle protects; the pages stay cached until they are evicted.
 
-        With `fence` the lock is kept until `retire(step)` with step >= fence; the handle is dead
-        for the caller at once either way.
+        With `fence` the lock is kept until `retire(step)` with step >= fence (no wait if that has
+        been called before); the handle is dead for the caller at once either way.
         """
 
     def free(self, pages: PageIds, fence: int | None = None) -> None:

@@ -1,0 +1,142 @@
+"""No prefix cache: the page allocator alone, behind the same contract.
+
+Knows no tokens: every lookup counts, matches nothing, and every page stays its caller's.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from rampway_server.cache.buffers import read_pages, read_tokens, row_view
+from rampway_server.cache.pages import PagePool, Waiting, check_shape
+from rampway_server.cache.protocol import (
+    CacheStats,
+    Inserted,
+    InvalidInputError,
+    Match,
+    StaleHandleError,
+)
+
+if TYPE_CHECKING:
+    from rampway_server.cache.protocol import PageIds, PageRow, TokenBuffer
+
+__all__ = ["NoPrefixCache"]
+
+
+class NoPrefixCache:
+    """See `protocol.PrefixCache`; hit rate is 0 because lookups are counted and never match."""
+
+    def __init__(self, num_pages: int, page_size: int = 16) -> None:
+        check_shape(num_pages, page_size)
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self._pool = PagePool(num_pages)
+        self._waiting: Waiting[list[int]] = Waiting()
+        self._handles = count(1)
+        self._live: set[int] = set()
+        self._lookups = 0
+        self._queried = 0
+
+    def match_lock(self, namespace: bytes, tokens: TokenBuffer, limit: int | None = None) -> Match:
+        """Return a handle that protects nothing."""
+        del namespace
+        self._queried += len(read_tokens(tokens, limit))
+        self._lookups += 1
+        handle = next(self._handles)
+        self._live.add(handle)
+        return Match(handle, 0)
+
+    def fill_pages(self, handle: int, out: PageRow) -> int:
+        """Write nothing."""
+        del out
+        self._require_live(handle)
+        return 0
+
+    def alloc(self, n: int, out: PageRow, at: int = 0) -> bool:
+        """Hand out `n` free pages, or none."""
+        if n < 0:
+            raise InvalidInputError(f"n is negative: got {n}, need 0 or more")
+        row = row_view(out, at, n)
+        if n > self._pool.free:
+            return False
+        row[:] = self._pool.take(n)
+        return True
+
+    def insert(
+        self, handle: int, tokens: TokenBuffer, pages: PageIds, limit: int | None = None
+    ) -> Inserted:
+        """Keep nothing: all pages stay the caller's."""
+        del tokens, pages, limit
+        self._require_live(handle)
+        return Inserted(0, 0, [])
+
+    def release(self, handle: int, fence: int | None = None) -> None:
+        """End the handle; it protected nothing, so there is nothing to wait for."""
+        del fence
+        self._require_live(handle)
+        self._live.remove(handle)
+
+    def free(self, pages: PageIds, fence: int | None = None) -> None:
+        """Take pages back, now or once `fence` has retired."""
+        given = read_pages(pages)
+        self._pool.require_owned(given)
+        if self._waiting.must_wait(fence):
+            assert fence is not None
+            self._pool.defer(given)
+            self._waiting.add(fence, given)
+        else:
+            self._pool.give_back(given)
+
+    def retire(self, step: int) -> int:
+        """Free what waited for `step`."""
+        due = self._waiting.due(step)
+        for pages in due:
+            self._pool.settle(pages)
+        return sum(len(pages) for pages in due)
+
+    def evict(self, n: int) -> int:
+        """Nothing is cached, so nothing is evicted."""
+        del n
+        return 0
+
+    def peek(self, namespace: bytes, tokens: TokenBuffer, limit: int | None = None) -> int:
+        """Nothing matches."""
+        del namespace, tokens, limit
+        return 0
+
+    def available(self) -> int:
+        """Return the free pages."""
+        return self._pool.free
+
+    def stats(self) -> CacheStats:
+        """Return page counts and counters."""
+        return CacheStats(
+            total=self.num_pages,
+            free=self._pool.free,
+            evictable=0,
+            protected=0,
+            owned=self._pool.owned,
+            deferred=self._pool.deferred,
+            reserved=1,
+            handles=len(self._live),
+            lookups=self._lookups,
+            queried_tokens=self._queried,
+            matched_tokens=0,
+            inserted_pages=0,
+            evicted_pages=0,
+        )
+
+    def check(self) -> None:
+        """Check the allocator."""
+        self._pool.check(set())
+
+    def clear(self) -> int:
+        """Nothing is cached, so nothing is dropped."""
+        return 0
+
+    def _require_live(self, handle: int) -> None:
+        if handle not in self._live:
+            raise StaleHandleError(
+                f"handle is not live: got {handle}, need one from match_lock, released only once"
+            )
