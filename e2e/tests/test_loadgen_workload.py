@@ -22,8 +22,8 @@ def test_given_the_same_seed_when_chats_are_drawn_twice_then_they_are_equal() ->
 
 
 def test_given_a_rate_when_many_chats_are_drawn_then_they_start_at_that_rate() -> None:
-    last = list(islice(chats(LOAD), 4000))[-1]
-    assert 1.9 < 4000 / last.starts_at < 2.1
+    last = list(islice(chats(LOAD), 20000))[-1]
+    assert 1.95 < 20000 / last.starts_at < 2.05
 
 
 def test_given_mean_turns_when_many_chats_are_drawn_then_their_mean_is_that() -> None:

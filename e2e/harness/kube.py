@@ -1,0 +1,128 @@
+"""Runs kubectl and helm against one cluster; raises with the command's own words when one fails.
+
+It does not know what the objects mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = ["CommandFailed", "Kube", "wait_until"]
+
+Found = TypeVar("Found")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class CommandFailed(Exception):
+    """A command ended with an error; the message holds the command and its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kube:
+    """One cluster, by its kubeconfig, and the namespace that commands default to."""
+
+    kubeconfig: str
+    namespace: str
+
+    def run(self, *command: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """Return the standard output of a command; raises CommandFailed."""
+        environment = os.environ | {"KUBECONFIG": self.kubeconfig}
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode:
+            words = (done.stderr or done.stdout).strip()
+            raise CommandFailed(
+                f"{' '.join(command)}: exit status {done.returncode}: {words[-2000:]}"
+            )
+        return done.stdout
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """Return what kubectl prints, in this namespace."""
+        return self.run("kubectl", "-n", self.namespace, *arguments, stdin=stdin, timeout=timeout)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """Return one object."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return found
+
+    def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """Return the objects of a kind that match a label selector."""
+        listed = json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))
+        items: list[dict[str, Any]] = listed["items"]
+        return items
+
+    def apply(self, *manifests: Mapping[str, Any]) -> None:
+        """Apply manifests from the client's side, as users do."""
+        documents = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(documents))
+
+    def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> None:
+        """Merge-patch one object."""
+        self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(body))
+
+    def create_namespace(self) -> None:
+        """Create the namespace with Pod Security `restricted` enforced; an existing one is kept."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": self.namespace, "labels": labels}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    def delete_namespace(self, timeout: float = 120) -> None:
+        """Delete the namespace and wait until it is gone."""
+        self.run(
+            "kubectl",
+            "delete",
+            "namespace",
+            self.namespace,
+            "--ignore-not-found",
+            f"--timeout={timeout:.0f}s",
+            timeout=timeout + 10,
+        )
+
+    def install_operator(self, image: str, *settings: str) -> None:
+        """`helm install` the chart into this namespace and wait until the operator is ready."""
+        repository, _, tag = image.rpartition(":")
+        chosen = (f"image.repository={repository}", f"image.tag={tag}", *settings)
+        flags = [flag for setting in chosen for flag in ("--set", setting)]
+        self.run(
+            "helm",
+            "upgrade",
+            "--install",
+            "rampway",
+            str(REPOSITORY / "charts" / "rampway"),
+            "--namespace",
+            self.namespace,
+            *flags,
+            "--wait",
+            "--timeout",
+            "120s",
+            timeout=150,
+        )
+
+
+def wait_until(
+    what: str, check: Callable[[], Found | None], timeout: float, every: float = 0.5
+) -> Found:
+    """Return the first value of `check` that is true; raises TimeoutError naming `what`."""
+    end = time.monotonic() + timeout
+    while True:
+        found = check()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {timeout:.0f} s")
+        time.sleep(every)
