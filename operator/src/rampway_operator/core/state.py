@@ -79,9 +79,10 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sufficient statistics of paired windows: all that the clustered interval needs, of any number of them.
+    """Sufficient statistics of paired windows: all that the intervals need, of any number of them.
 
-    Per window: xc/nc are the candidate's numerator and denominator, xr/nr the reference's.
+    `c` is the candidate, `r` the reference. A window i gives the numerators x and denominators n of both
+    arms; w = 1 / (nc + nr). Against an absolute limit there is no reference: u = xc and v = nc.
     """
 
     windows: int = 0
@@ -89,16 +90,23 @@ class Sums:
     nc: float = 0.0
     xr: float = 0.0
     nr: float = 0.0
-    xc_xc: float = 0.0
-    xc_nc: float = 0.0
-    nc_nc: float = 0.0
-    xr_xr: float = 0.0
-    xr_nr: float = 0.0
-    nr_nr: float = 0.0
-    xc_xr: float = 0.0
-    xc_nr: float = 0.0
-    nc_xr: float = 0.0
-    nc_nr: float = 0.0
+    rc: float = 0.0
+    """Requests behind nc; differs from it where the denominator counts tokens."""
+    rr: float = 0.0
+    sc: float = 0.0
+    """Sum of xc * nr * w: the candidate's numerator, standardised to the windows' shared load."""
+    sr: float = 0.0
+    """Sum of xr * nc * w."""
+    same: float = 0.0
+    """Sum of x * nc * w, where x is the reference's numerator had it been judged as a candidate."""
+    v: float = 0.0
+    """Sum of nc * nr * w: the weight of the evidence, and its information."""
+    uu: float = 0.0
+    """Sum of u * u, where u = (xc * nr - xr * nc) * w of one window."""
+    uv: float = 0.0
+    vv: float = 0.0
+    q: float = 0.0
+    """Sum of the squared scores of single requests of both arms, for scores that are not 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +115,35 @@ class Evidence:
 
     `reference_edge` and `candidate_edge` (seconds) are pinned from planning windows that do not vote,
     so that the edge is never chosen from the data it is tested on; None until pinned and for ratios.
-    `planning` holds the reference arm's bucket counts until then.
+    `planning` holds the reference arm's bucket counts (for ratios: the arms' running rates) until then.
+
+    A look judges everything up to it: `sums` and `step_sums` are as of the last look, `pending` is what
+    came since, and the levels are those of the last look. So a stored Evidence recomputes its verdict.
     """
 
     objective: str
     sums: Sums = Sums()
     step_sums: Sums = Sums()
     """The same for the current analysis step alone."""
+    pending: Sums = Sums()
+    """Windows since the last look; they vote at the next one."""
     reference_edge: float | None = None
     candidate_edge: float | None = None
     planning: tuple[float, ...] = ()
+    step: int = -1
+    """Index of the step that `step_sums` belongs to."""
     alpha_spent: float = 0.0
     step_alpha_spent: float = 0.0
+    beta_spent: float = 0.0
     looks: int = 0
+    step_looks: int = 0
+    fail_level: float = 0.0
+    """One-sided level of the last look's Fail test; 0 before the first look."""
+    step_level: float = 0.0
+    """The same for the step's own guard."""
+    pass_level: float = 0.0
+    passed: bool = False
+    """Passed at a look of the current step; a later Fail outranks it."""
 
 
 @dataclass(frozen=True, slots=True)
