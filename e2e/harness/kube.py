@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,15 @@ class Kube:
 
     kubeconfig: str
     namespace: str
+
+    @classmethod
+    def local(cls, exports: str, namespace: str) -> Kube:
+        """Return the local cluster from the shell lines that `cluster env` prints."""
+        words = [word for line in exports.splitlines() for word in shlex.split(line)]
+        pairs = dict(word.split("=", 1) for word in words if "=" in word)
+        tools = pairs["PATH"].split(":")[0]
+        os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
+        return cls(pairs["KUBECONFIG"], namespace)
 
     def run(self, *command: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Return the standard output of a command; raises CommandFailed."""

@@ -1,0 +1,67 @@
+"""Stories 1 and 4: a first deployment serves; a candidate whose check fails never gets a request."""
+
+from __future__ import annotations
+
+import pytest
+from stage_builders import NAME, OLD_LIBSTDCXX, change, deploy, load
+
+from demo.stories import CandidateWatch
+from harness.kube import Kube
+from harness.story import Story, condition
+
+pytestmark = pytest.mark.e2e
+
+
+def test_given_a_new_object_when_applied_then_it_is_checked_and_serves_real_tokens(
+    kube: Kube,
+) -> None:
+    deploy(kube)
+    status = kube.get("infd", NAME)["status"]
+    assert status["readyReplicas"] == 2
+    assert condition(status, "Ready")["status"] == "True"
+    assert condition(status, "EnvironmentReady")["status"] == "True"
+    pods = kube.list("pod", f"rampway.dev/name={NAME}")
+    checks = [
+        c for p in pods for c in p["status"]["initContainerStatuses"] if c["name"] == "check-env"
+    ]
+    assert [c["state"]["terminated"]["exitCode"] for c in checks] == [0, 0]
+
+
+def test_given_an_old_libstdcxx_when_rolled_out_then_it_is_gone_in_seconds_without_a_request(
+    kube: Kube,
+) -> None:
+    story = deploy(kube)
+    traffic = load(kube)
+    traffic.start()
+    generation = change(kube, story, {"engine": {"image": OLD_LIBSTDCXX}})
+    watched = CandidateWatch(kube, NAME)
+    story.until(watched.look, "the rollback", timeout=120)
+    reason, message = story.until_ended(generation, timeout=60)
+    report = traffic.stop()
+
+    assert reason == "RolledBack"
+    assert "libstdcxx" in message
+    assert "3.4.28" in message
+    assert not watched.engine_started
+    assert not watched.was_routed
+    assert watched.seconds_to_rollback() < 10
+    assert report["failed"] == 0, report
+    assert report["answered"] > 20
+    assert len(report["served_by"]) == 1
+
+
+def test_given_the_failed_image_when_the_spec_goes_back_then_nothing_is_rolled_out(
+    kube: Kube,
+) -> None:
+    story = Story(kube, NAME, print)
+    before = kube.get("infd", NAME)["status"]["stableRevision"]
+    change(
+        kube,
+        story,
+        {"engine": {"image": kube.get("infd", NAME)["status"]["stableRevision"]["image"]}},
+    )
+    story.until(
+        lambda o: condition(o["status"], "Stalled").get("status") == "False", "a clean state", 60
+    )
+    assert kube.get("infd", NAME)["status"]["stableRevision"] == before
+    assert kube.get("infd", NAME)["status"]["phase"] == "Idle"
