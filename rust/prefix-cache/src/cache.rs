@@ -1,0 +1,383 @@
+//! The operations: each checks its arguments first, then cannot fail.
+
+use crate::handles::{Handles, Lock};
+use crate::pool::PagePool;
+use crate::tree::{NIL, Tree, to_u32};
+use crate::waiting::{Item, Waiting};
+use crate::{Error, MAX_ID, Result};
+
+/// Page counts now, and counters since the cache was made.
+///
+/// `free + evictable + protected + owned + deferred + reserved == total` at all times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Pages in all.
+    pub total: usize,
+    /// Pages nobody owns.
+    pub free: usize,
+    /// Cached pages that no handle protects.
+    pub evictable: usize,
+    /// Cached pages that some handle protects.
+    pub protected: usize,
+    /// Pages that callers own.
+    pub owned: usize,
+    /// Pages freed behind a fence that has not retired.
+    pub deferred: usize,
+    /// Page 0.
+    pub reserved: usize,
+    /// Nodes of the tree, roots of namespaces included.
+    pub nodes: usize,
+    /// Handles that their callers have not released.
+    pub handles: usize,
+    /// Calls of `match_lock`.
+    pub lookups: u64,
+    /// Tokens given to `match_lock`.
+    pub queried_tokens: u64,
+    /// Tokens that `match_lock` found.
+    pub matched_tokens: u64,
+    /// Pages that `insert` passed to the tree.
+    pub inserted_pages: u64,
+    /// Pages that `alloc` and `evict` took from the tree.
+    pub evicted_pages: u64,
+}
+
+/// A locked prefix, from [`PrefixCache::match_lock`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a handle that is never released protects its pages for ever"]
+pub struct Match {
+    /// To be released once.
+    pub handle: u64,
+    /// Tokens found: whole pages.
+    pub matched_tokens: usize,
+}
+
+/// What [`PrefixCache::insert`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inserted {
+    /// Pages, from the start of the row, that are the tree's and protected by the handle.
+    pub held: usize,
+    /// Pages that passed from the caller to the tree.
+    pub adopted: usize,
+    /// The caller's pages whose tokens were cached already. They stay the caller's, who reads
+    /// the tree's with [`PrefixCache::fill_pages`] and frees these.
+    pub duplicates: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    lookups: u64,
+    queried_tokens: u64,
+    matched_tokens: u64,
+    inserted_pages: u64,
+    evicted_pages: u64,
+}
+
+/// A radix tree over token pages and the allocator of those pages. See the crate's example.
+///
+/// One caller at a time (`&mut self`). After an error the cache is as it was before the call.
+#[derive(Debug)]
+pub struct PrefixCache {
+    pub(crate) tree: Tree,
+    pub(crate) pool: PagePool,
+    pub(crate) handles: Handles,
+    pub(crate) waiting: Waiting,
+    counters: Counters,
+}
+
+impl PrefixCache {
+    /// Makes an empty cache of `num_pages` pages (page 0 reserved) of `page_size` tokens.
+    ///
+    /// O(`num_pages`); nothing after this costs more than what it touches.
+    ///
+    /// # Errors
+    /// [`Error::NumPages`], [`Error::PageSize`].
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, PrefixCache};
+    /// assert_eq!(PrefixCache::new(64, 16)?.stats().free, 63);
+    /// assert_eq!(PrefixCache::new(64, 12).unwrap_err(), Error::PageSize { got: 12 });
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn new(num_pages: usize, page_size: usize) -> Result<Self> {
+        const LARGEST: usize = 65536;
+        if !page_size.is_power_of_two() || page_size > LARGEST {
+            return Err(Error::PageSize { got: page_size });
+        }
+        Ok(Self {
+            tree: Tree::new(page_size),
+            pool: PagePool::new(num_pages)?,
+            handles: Handles::default(),
+            waiting: Waiting::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Tokens in a page.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.tree.page_size
+    }
+
+    /// Pages in all, the reserved one included.
+    #[must_use]
+    pub fn num_pages(&self) -> usize {
+        self.pool.total()
+    }
+
+    /// Finds the longest cached prefix of `tokens` in whole pages and locks it.
+    ///
+    /// Returns a handle (also when nothing matched) and the number of tokens found. The lock
+    /// covers exactly these: a node matched in part is split. Pass all tokens but the last if
+    /// one must be left to compute. A token above [`MAX_ID`] matches nothing.
+    ///
+    /// O(tokens found + nodes on the path); a miss is O(1) in the number of tokens and children.
+    pub fn match_lock(&mut self, namespace: &[u8], tokens: &[u32]) -> Match {
+        let root = self.tree.lock_root(namespace);
+        let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens));
+        let matched_tokens = pages * self.tree.page_size;
+        self.counters.lookups += 1;
+        self.counters.queried_tokens += tokens.len() as u64;
+        self.counters.matched_tokens += matched_tokens as u64;
+        let held = to_u32(pages);
+        Match {
+            handle: self.handles.add(Lock { node, held }),
+            matched_tokens,
+        }
+    }
+
+    /// Returns how many tokens [`Self::match_lock`] would find; changes nothing, not even
+    /// recency. Same cost.
+    #[must_use]
+    pub fn peek(&self, namespace: &[u8], tokens: &[u32]) -> usize {
+        self.tree.find_root(namespace).map_or(0, |root| {
+            let found = self.tree.count_below(root, self.whole_pages(tokens));
+            found * self.tree.page_size
+        })
+    }
+
+    /// Writes the pages that `handle` protects to the start of `out`; returns how many.
+    ///
+    /// O(pages written).
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`]; [`Error::TooShort`] when they do not fit.
+    pub fn fill_pages(&self, handle: u64, out: &mut [u32]) -> Result<usize> {
+        let Lock { mut node, held } = self.handles.get(handle)?;
+        let held = held as usize;
+        let got = out.len();
+        let mut rest = out
+            .get_mut(..held)
+            .ok_or(Error::TooShort { got, need: held })?;
+        while node != NIL {
+            let pages = self.tree.pages(node);
+            let (above, own) = rest.split_at_mut(rest.len() - pages.len());
+            own.copy_from_slice(pages);
+            rest = above;
+            node = self.tree.nodes[node].parent;
+        }
+        Ok(held)
+    }
+
+    /// Fills `out` with pages that are now the caller's, evicting if needed; or returns false
+    /// and changes nothing when free and evictable pages are too few.
+    ///
+    /// O(pages handed out).
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::PrefixCache;
+    /// let mut cache = PrefixCache::new(4, 16)?;
+    /// assert!(cache.alloc(&mut [0; 3]));
+    /// assert!(!cache.alloc(&mut [0; 1]));
+    /// # Ok::<(), rampway_prefix_cache::Error>(())
+    /// ```
+    #[must_use]
+    pub fn alloc(&mut self, out: &mut [u32]) -> bool {
+        if out.len() > self.available() {
+            return false;
+        }
+        self.evict(out.len().saturating_sub(self.pool.free));
+        self.pool.take(out);
+        true
+    }
+
+    /// Publishes the whole pages of `tokens`, whose KV is computed, for others to match.
+    ///
+    /// `tokens` and `pages` start at token 0, as a request's row does; what the handle protects
+    /// already is not read again. Afterwards the handle protects all whole pages of `tokens`. A
+    /// last, partial page stays the caller's, and so do [`Inserted::duplicates`].
+    ///
+    /// O(new tokens + nodes on the path).
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`]; [`Error::TooShort`] when there are fewer pages than whole pages of
+    /// tokens; [`Error::TokenOutOfRange`]; [`Error::NotOwned`] and [`Error::RepeatedPage`] for
+    /// new pages that are not the caller's, each once.
+    pub fn insert(&mut self, handle: u64, tokens: &[u32], pages: &[u32]) -> Result<Inserted> {
+        let lock = self.handles.get(handle)?;
+        let have = lock.held as usize;
+        let tokens = self.whole_pages(tokens);
+        let held = tokens.len() / self.tree.page_size;
+        if held <= have {
+            return Ok(Inserted {
+                held: have,
+                ..Inserted::default()
+            });
+        }
+        if pages.len() < held {
+            return Err(Error::TooShort {
+                got: pages.len(),
+                need: held,
+            });
+        }
+        let fresh = have * self.tree.page_size;
+        require_in_range(fresh, &tokens[fresh..])?;
+        let offered = &pages[have..held];
+        self.pool.claim(offered)?;
+
+        let (mut node, known) = self.tree.lock_below(lock.node, &tokens[fresh..]);
+        let (duplicates, adopted) = offered.split_at(known);
+        self.pool.unclaim(duplicates);
+        if !adopted.is_empty() {
+            self.pool.adopt(adopted);
+            let tokens = &tokens[fresh + known * self.tree.page_size..];
+            node = self.tree.grow(node, tokens, adopted);
+        }
+        let held_pages = to_u32(held);
+        self.handles.set(
+            handle,
+            Lock {
+                node,
+                held: held_pages,
+            },
+        )?;
+        self.counters.inserted_pages += adopted.len() as u64;
+        Ok(Inserted {
+            held,
+            adopted: adopted.len(),
+            duplicates: duplicates.to_vec(),
+        })
+    }
+
+    /// Unlocks what `handle` protects and ends the handle; the pages stay cached.
+    ///
+    /// With a `fence` that has not retired, the lock is kept until [`Self::retire`]; the handle
+    /// ends at once either way. O(nodes on the path).
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`].
+    pub fn release(&mut self, handle: u64, fence: Option<u64>) -> Result<()> {
+        let lock = self.handles.remove(handle)?;
+        match self.waiting.ahead(fence) {
+            Some(fence) => self.waiting.add(fence, Item::Unlock(lock)),
+            None => self.tree.unlock_path(lock.node),
+        }
+        Ok(())
+    }
+
+    /// Takes pages back from the caller; with a `fence` that has not retired, they are handed
+    /// out again only after [`Self::retire`]. O(pages).
+    ///
+    /// # Errors
+    /// [`Error::NotOwned`], [`Error::RepeatedPage`]; then none is freed.
+    pub fn free(&mut self, pages: &[u32], fence: Option<u64>) -> Result<()> {
+        self.pool.claim(pages)?;
+        match self.waiting.ahead(fence) {
+            Some(fence) => {
+                self.pool.defer(pages);
+                self.waiting.add(fence, Item::Free(pages.to_vec()));
+            }
+            None => self.pool.give_back(pages),
+        }
+        Ok(())
+    }
+
+    /// Carries out every release and free whose fence is at most `step`; returns pages made free.
+    ///
+    /// O(what is carried out).
+    pub fn retire(&mut self, step: u64) -> usize {
+        let mut freed = 0;
+        for item in self.waiting.due(step) {
+            match item {
+                Item::Unlock(lock) => self.tree.unlock_path(lock.node),
+                Item::Free(pages) => {
+                    self.pool.settle(&pages);
+                    freed += pages.len();
+                }
+            }
+        }
+        freed
+    }
+
+    /// Frees up to `n` pages, from the tails of the least recently used leaves; returns how many.
+    ///
+    /// O(pages freed), whatever the size of the tree.
+    pub fn evict(&mut self, n: usize) -> usize {
+        let freed = self.trim(n);
+        self.counters.evicted_pages += freed as u64;
+        freed
+    }
+
+    /// Drops every cached page that no handle protects; returns how many. These do not count as
+    /// evicted. O(pages dropped).
+    pub fn clear(&mut self) -> usize {
+        self.trim(usize::MAX)
+    }
+
+    /// Free and evictable pages: what `alloc` could hand out now. O(1).
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.pool.free + self.tree.evictable
+    }
+
+    /// Page counts and counters. O(1).
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        Stats {
+            total: self.pool.total(),
+            free: self.pool.free,
+            evictable: self.tree.evictable,
+            protected: self.tree.protected,
+            owned: self.pool.owned,
+            deferred: self.pool.deferred,
+            reserved: 1,
+            nodes: self.tree.nodes.len(),
+            handles: self.handles.len(),
+            lookups: counters.lookups,
+            queried_tokens: counters.queried_tokens,
+            matched_tokens: counters.matched_tokens,
+            inserted_pages: counters.inserted_pages,
+            evicted_pages: counters.evicted_pages,
+        }
+    }
+
+    fn trim(&mut self, n: usize) -> usize {
+        let mut freed = 0;
+        while freed < n {
+            match self.tree.trim_oldest(n - freed, &mut self.pool) {
+                0 => break,
+                pages => freed += pages,
+            }
+        }
+        freed
+    }
+
+    fn whole_pages<'t>(&self, tokens: &'t [u32]) -> &'t [u32] {
+        &tokens[..tokens.len() & !(self.tree.page_size - 1)]
+    }
+}
+
+/// Refuses tokens above `MAX_ID`; `offset` is the position of the first one.
+fn require_in_range(offset: usize, tokens: &[u32]) -> Result<()> {
+    // All tokens' bits at once: this loop is vectorised, a search is not.
+    if tokens.iter().fold(0, |bits, token| bits | token) <= MAX_ID {
+        return Ok(());
+    }
+    let bad = tokens.iter().position(|&token| token > MAX_ID);
+    bad.map_or(Ok(()), |i| {
+        Err(Error::TokenOutOfRange {
+            index: offset + i,
+            token: tokens[i],
+        })
+    })
+}

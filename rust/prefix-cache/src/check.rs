@@ -1,0 +1,188 @@
+//! The self-check: every invariant this crate relies on, recomputed from scratch.
+
+use crate::handles::Lock;
+use crate::tree::{NIL, Node};
+use crate::waiting::Item;
+use crate::{Error, PrefixCache, Result};
+
+impl PrefixCache {
+    /// Recomputes every count, link, key and owner and compares.
+    ///
+    /// O(pages + nodes + handles × depth). For tests, soak runs and bug reports.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names the first difference; it is a bug in this crate.
+    pub fn check(&self) -> Result<()> {
+        let live = self.live_nodes();
+        self.check_shape(&live)?;
+        self.check_locks(&live)?;
+        self.check_recency(&live)?;
+        self.check_pages(&live)
+    }
+
+    fn live_nodes(&self) -> Vec<(u32, &Node)> {
+        let mut dead = vec![false; self.tree.nodes.slots().count()];
+        for &slot in self.tree.nodes.free_slots() {
+            dead[slot as usize] = true;
+        }
+        self.tree
+            .nodes
+            .slots()
+            .filter(|(index, _)| !dead[*index as usize])
+            .collect()
+    }
+
+    /// Parents, children, keys, and how nodes share segments.
+    fn check_shape(&self, live: &[(u32, &Node)]) -> Result<()> {
+        let tree = &self.tree;
+        let mut children = vec![0_u32; tree.nodes.slots().count()];
+        let mut used = vec![0_usize; tree.segments.slots().count()];
+        for &(index, node) in live.iter().filter(|(_, node)| !node.is_root()) {
+            require(node.len > 0, || format!("node {index} is empty"))?;
+            let parent = live.binary_search_by_key(&node.parent, |(index, _)| *index);
+            require(parent.is_ok(), || format!("node {index} has no parent"))?;
+            children[node.parent as usize] += 1;
+            used[node.segment as usize] += node.len as usize;
+
+            let above = &tree.nodes[node.parent];
+            let starts_well = node.start == 0
+                || (above.segment == node.segment && above.start + above.len == node.start);
+            require(
+                starts_well && (node.start > 0 || above.is_root() || above.segment != node.segment),
+                || format!("node {index} does not continue its segment"),
+            )?;
+            let first = tree.first_page(index);
+            let hash = tree.table.hash(node.parent, first);
+            let found = tree.table.find(hash, |child| {
+                tree.nodes[child].parent == node.parent && tree.first_page(child) == first
+            });
+            require(hash == node.hash && found == Some(index), || {
+                format!("node {index} is not found by its key: got {found:?}")
+            })?;
+        }
+        for &(index, node) in live {
+            require(node.children == children[index as usize], || {
+                format!("children of node {index} differ: got {}", node.children)
+            })?;
+        }
+        for (index, segment) in tree.segments.slots() {
+            let (pages, tokens) = (segment.pages.len(), segment.tokens.len());
+            require(
+                pages == used[index as usize] && tokens == pages * tree.page_size,
+                || format!("segment {index} has waste: {pages} pages, {tokens} tokens"),
+            )?;
+        }
+        let roots = live.iter().filter(|(_, node)| node.is_root()).count();
+        require(
+            tree.namespaces.iter().count() == roots && tree.table.len() == live.len() - roots,
+            || "the tables and the nodes differ in number".into(),
+        )?;
+        for namespace in tree.namespaces.iter() {
+            let root = tree.find_root(&namespace.name);
+            let node = &tree.nodes[namespace.root];
+            require(
+                root == Some(namespace.root) && node.is_root() && node.children + node.locks > 0,
+                || format!("namespace {:?} is lost or unused", namespace.name),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Every node is locked exactly as often as live and waiting handles say.
+    fn check_locks(&self, live: &[(u32, &Node)]) -> Result<()> {
+        let tree = &self.tree;
+        let mut locks = vec![0_u32; tree.nodes.slots().count()];
+        let waiting = self.waiting.items().filter_map(|item| match item {
+            Item::Unlock(lock) => Some(*lock),
+            Item::Free(_) => None,
+        });
+        for Lock { mut node, held } in self.handles.locks().chain(waiting) {
+            let mut pages = 0;
+            while node != NIL {
+                locks[node as usize] += 1;
+                pages += tree.nodes[node].len;
+                node = tree.nodes[node].parent;
+            }
+            require(pages == held, || {
+                format!("a handle holds {held} pages, its path has {pages}")
+            })?;
+        }
+        for &(index, node) in live {
+            require(node.locks == locks[index as usize], || {
+                format!("locks of node {index} differ: got {}", node.locks)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The list holds exactly the unlocked nodes, children before their parents.
+    fn check_recency(&self, live: &[(u32, &Node)]) -> Result<()> {
+        let tree = &self.tree;
+        let mut place = vec![0_usize; tree.nodes.slots().count()];
+        let (mut node, mut older, mut length) = (tree.recency.oldest, NIL, 0);
+        while node != NIL {
+            length += 1;
+            require(
+                place[node as usize] == 0 && tree.nodes[node].older == older,
+                || format!("recency list is broken at node {node}"),
+            )?;
+            place[node as usize] = length;
+            older = node;
+            node = tree.nodes[node].younger;
+        }
+        require(tree.recency.youngest == older, || "youngest differs".into())?;
+        for &(index, node) in live.iter().filter(|(_, node)| !node.is_root()) {
+            let (own, above) = (place[index as usize], place[node.parent as usize]);
+            require((own > 0) == (node.locks == 0), || {
+                format!("node {index} is locked and evictable, or neither")
+            })?;
+            require(above == 0 || own < above, || {
+                format!("node {index} is younger than its parent")
+            })?;
+        }
+        let unlocked = live
+            .iter()
+            .filter(|(_, node)| !node.is_root() && node.locks == 0);
+        require(unlocked.count() == length, || {
+            "dead nodes are evictable".into()
+        })
+    }
+
+    /// Every page has one owner, and the counts add up.
+    fn check_pages(&self, live: &[(u32, &Node)]) -> Result<()> {
+        let mut in_tree = vec![false; self.pool.total()];
+        let (mut evictable, mut protected) = (0, 0);
+        for &(index, node) in live {
+            match node.locks {
+                0 => evictable += node.len as usize,
+                _ => protected += node.len as usize,
+            }
+            for &page in self.tree.pages(index) {
+                let twice = std::mem::replace(&mut in_tree[page as usize], true);
+                require(!twice, || format!("page {page} is in the tree twice"))?;
+            }
+        }
+        let got = (self.tree.evictable, self.tree.protected);
+        require(got == (evictable, protected), || {
+            format!("evictable, protected differ: got {got:?}, need {evictable}, {protected}")
+        })?;
+        self.pool.check(&in_tree)?;
+        let waiting: usize = self.waiting.items().map(Item::pages).sum();
+        require(waiting == self.pool.deferred, || {
+            "deferred pages are lost".into()
+        })?;
+        let s = self.stats();
+        let sum = s.free + s.evictable + s.protected + s.owned + s.deferred + s.reserved;
+        require(sum == s.total, || {
+            format!("pages do not add up: got {sum}, need {}", s.total)
+        })
+    }
+}
+
+fn require(holds: bool, what: impl FnOnce() -> String) -> Result<()> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Error::Corrupt(what()))
+    }
+}

@@ -1,0 +1,49 @@
+//! Where the tokens and page ids of nodes lie: contiguous runs that several nodes may share.
+//!
+//! All nodes of a segment form one chain of the tree, so the deepest is always evicted first and
+//! a segment only ever loses its tail: a split needs no copy, a trim leaves no hole.
+
+/// Tokens and pages of one run; `tokens.len() == pages.len() * page_size`.
+#[derive(Debug, Default)]
+pub(crate) struct Segment {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) pages: Vec<u32>,
+}
+
+impl Segment {
+    pub(crate) fn new(tokens: &[u32], pages: &[u32]) -> Self {
+        Self {
+            tokens: tokens.to_vec(),
+            pages: pages.to_vec(),
+        }
+    }
+
+    /// Appends; grows by a quarter, so that growing page by page stays linear.
+    pub(crate) fn extend(&mut self, tokens: &[u32], pages: &[u32]) {
+        append(&mut self.tokens, tokens);
+        append(&mut self.pages, pages);
+    }
+
+    /// Keeps the first `pages` pages; gives memory back when a quarter is waste.
+    pub(crate) fn truncate(&mut self, pages: usize, page_size: usize) {
+        shorten(&mut self.tokens, pages * page_size);
+        shorten(&mut self.pages, pages);
+    }
+}
+
+fn append(to: &mut Vec<u32>, more: &[u32]) {
+    if to.capacity() - to.len() < more.len() {
+        to.reserve_exact(more.len().max(to.len() / 4));
+    }
+    to.extend_from_slice(more);
+}
+
+fn shorten(items: &mut Vec<u32>, len: usize) {
+    /// Below this many words the allocator would round up to what is there already.
+    const WORTH_IT: usize = 64;
+    items.truncate(len);
+    let waste = items.capacity() - len;
+    if waste > WORTH_IT.max(items.capacity() / 4) {
+        items.shrink_to_fit();
+    }
+}
