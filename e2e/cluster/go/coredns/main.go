@@ -1,0 +1,19 @@
+// CoreDNS with the plugins that a cluster resolver needs, and no others.
+package main
+
+import (
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+)
+
+func init() {
+	dnsserver.Directives = []string{"bind", "errors", "ready", "cache", "kubernetes"}
+}
+
+func main() { coremain.Run() }
