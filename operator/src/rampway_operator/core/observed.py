@@ -63,6 +63,8 @@ class InitCheck:
     message: str = ""
     """The termination message: check_env's compact JSON, or the tail of its log."""
     finished_at: datetime | None = None
+    started_at: datetime | None = None
+    """When the running check began; None when it does not run."""
     waiting_reason: str = ""
     """For example ErrImagePull; empty when it is not waiting."""
 
@@ -171,7 +173,10 @@ class ScrapeStatus:
 
 @dataclass(frozen=True, slots=True)
 class WarmupProgress:
-    """How far the warm-up of the current candidate is, by arm; kept in memory only: replaying is harmless."""
+    """How far the warm-up of the current candidate is, by arm; kept in memory only: replaying is harmless.
+
+    It counts for one set of pods: when SendWarmup names other IPs than before, it starts again at zero.
+    """
 
     requests_sent: int = 0
     failures: int = 0
@@ -205,6 +210,8 @@ class Observed:
     """Names of our Services that exist."""
     config_maps: frozenset[str] = frozenset()
     """Names of our ConfigMaps that exist."""
+    uids: dict[str, str] = field(default_factory=dict)
+    """`Kind/name` of our Services and ConfigMaps to their UID: what is not in here is never deleted."""
     pod_disruption_budget: tuple[str, str] | None = None
     """(revision hash it selects, maxUnavailable) of our PodDisruptionBudget."""
     routed: frozenset[str] = frozenset()

@@ -25,7 +25,9 @@ __all__ = [
     "Health",
     "Metric",
     "Objective",
+    "OnBadNode",
     "OnFailure",
+    "OnInfrastructure",
     "OnUndecided",
     "PauseStep",
     "Preflight",
@@ -71,6 +73,20 @@ class OnUndecided(StrEnum):
     PAUSE = "Pause"
     ABORT = "Abort"
     PROCEED = "Proceed"
+
+
+class OnBadNode(StrEnum):
+    """What a check that blames the node leads to."""
+
+    AVOID_NODE = "AvoidNode"
+    ROLLBACK = "Rollback"
+
+
+class OnInfrastructure(StrEnum):
+    """What a check that could not run leads to."""
+
+    HOLD = "Hold"
+    ROLLBACK = "Rollback"
 
 
 class OnFailure(StrEnum):
@@ -128,6 +144,7 @@ class Engine:
     metrics_path: str = "/metrics"
     health: Health = Health()
     resources: dict[str, Any] = field(default_factory=dict)
+    resource_claims: tuple[dict[str, Any], ...] = ()
     volumes: tuple[dict[str, Any], ...] = ()
     volume_mounts: tuple[dict[str, Any], ...] = ()
     pod_labels: dict[str, str] = field(default_factory=dict)
@@ -156,6 +173,8 @@ class Engine:
 class PreflightFailurePolicy:
     """Bounds on what a failed check may cost before the rollout is given up."""
 
+    bad_node: OnBadNode = OnBadNode.AVOID_NODE
+    infrastructure: OnInfrastructure = OnInfrastructure.HOLD
     max_avoided_nodes: int = 2
     retries: int = 1
 
@@ -169,6 +188,8 @@ class Preflight:
     """Passed to check_env as JSON; check_env refuses names it does not know."""
     on_failure: PreflightFailurePolicy = PreflightFailurePolicy()
     timeout: timedelta = timedelta(minutes=5)
+    image: str = ""
+    """Image to run the check in when the engine's has no python3; empty: the engine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +197,8 @@ class Warmup:
     """How a new revision's prefix cache is filled before it is judged."""
 
     prompt_config_map: str | None = None
-    """ConfigMap whose key `prompts.jsonl` holds one request body a line; None skips warm-up."""
+    """ConfigMap whose key `prompt_key` holds one request body a line; None skips warm-up."""
+    prompt_key: str = "prompts.jsonl"
     max_delta: Decimal = Decimal("0.02")
     """Steady when two rounds' token hit rates differ by at most this."""
     max_requests: int = 2000
@@ -238,6 +260,7 @@ class Canary:
 
     steps: tuple[Step, ...] = DEFAULT_STEPS
     max_surge: int | str = "25%"
+    max_unavailable: int | str = 0
     baseline: bool = True
     bake: timedelta = timedelta(minutes=10)
     scale_down_delay: timedelta = timedelta(minutes=10)
@@ -317,6 +340,7 @@ class Analysis:
     on_failure: OnFailure = OnFailure.ABORT
     error_rates: ErrorRates = ErrorRates()
     outage_max_duration: timedelta = timedelta(minutes=30)
+    outage_after_max: OnFailure = OnFailure.PAUSE
     objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
 
 

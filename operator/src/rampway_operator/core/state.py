@@ -193,6 +193,8 @@ class FailedRevision:
     hash: str
     reason: EndReason
     generation: int
+    plan: str = ""
+    """Digest of everything in the spec but engine, replicas and paused: another plan is another spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,16 @@ class Rollout:
     end_message: str = ""
     successor_pending: bool = False
     """A newer spec waits for this rollout to be wound down."""
+    plan: str = ""
+    """Digests `<steps>.<objectives>` of the plan that runs; another one restarts the current step."""
+    approval: str = ""
+    """Why promotion is allowed: Evidence, Person, Proceed, Preview, NoStable or StableDown; empty: not yet."""
+    hard: bool = False
+    """The candidate failed hard: its weight goes before stable is back at need."""
+    weight_losses: int = 0
+    """How often every candidate endpoint vanished while it had weight."""
+    warmed_until: datetime | None = None
+    """Pods of the candidate and the baseline created up to this instant have been warmed."""
 
 
 @dataclass(frozen=True, slots=True)
