@@ -138,7 +138,7 @@ class ArmWindow:
 
     pods: int
     requests: float
-    errors: float
+    errors: float | None
     prompt_tokens: float | None
     cached_tokens: float | None
     ttft: Histogram | None

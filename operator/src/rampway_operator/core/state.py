@@ -122,6 +122,10 @@ class Evidence:
     """
 
     objective: str
+    definition: str = ""
+    """What was judged; evidence of an objective that has been edited since is thrown away."""
+    voting: bool = False
+    """Planning is over: edges are pinned and the arms are steady."""
     sums: Sums = Sums()
     step_sums: Sums = Sums()
     """The same for the current analysis step alone."""
