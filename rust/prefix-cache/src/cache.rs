@@ -274,6 +274,24 @@ impl PrefixCache {
         Ok(())
     }
 
+    /// Releases every handle of `handles`, or none when one is stale or given twice.
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`].
+    pub fn release_many(&mut self, handles: &[u64], fence: Option<u64>) -> Result<()> {
+        for &handle in handles {
+            self.handles.get(handle)?;
+        }
+        let mut sorted = handles.to_vec();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::StaleHandle { handle: twice[0] });
+        }
+        handles
+            .iter()
+            .try_for_each(|&handle| self.release(handle, fence))
+    }
+
     /// Takes pages back from the caller; with a `fence` that has not retired, they are handed
     /// out again only after [`Self::retire`]. O(pages).
     ///

@@ -1,0 +1,326 @@
+//! The class `PrefixCache`: one method for each of the core's, with the same name.
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
+use rampway_prefix_cache::{Match, PrefixCache};
+
+use crate::borrow::{Ids, Row};
+use crate::errors::{InvalidInputError, StaleHandleError, raise};
+
+/// Page counts now, and counters since the cache was made.
+#[pyclass(frozen, get_all, name = "Stats", module = "rampway_prefix_cache")]
+pub(crate) struct PyStats {
+    total: usize,
+    free: usize,
+    evictable: usize,
+    protected: usize,
+    owned: usize,
+    deferred: usize,
+    reserved: usize,
+    nodes: usize,
+    handles: usize,
+    lookups: u64,
+    queried_tokens: u64,
+    matched_tokens: u64,
+    inserted_pages: u64,
+    evicted_pages: u64,
+}
+
+/// The cache, and room to narrow 64-bit ids in.
+struct State {
+    cache: PrefixCache,
+    tokens: Vec<u32>,
+    pages: Vec<u32>,
+}
+
+/// Radix tree over token pages together with the allocator of those pages.
+///
+/// Methods hold the interpreter lock: none takes longer than what it touches.
+#[pyclass(frozen, name = "PrefixCache", module = "rampway_prefix_cache")]
+pub(crate) struct PyPrefixCache(Mutex<State>);
+
+#[pymethods]
+impl PyPrefixCache {
+    #[new]
+    #[pyo3(signature = (num_pages, page_size = 16))]
+    fn new(num_pages: i64, page_size: i64) -> PyResult<Self> {
+        let cache = PrefixCache::new(
+            count("num_pages", num_pages)?,
+            count("page_size", page_size)?,
+        )
+        .map_err(|error| raise(&error))?;
+        Ok(Self(Mutex::new(State {
+            cache,
+            tokens: Vec::new(),
+            pages: Vec::new(),
+        })))
+    }
+
+    /// Pages in all, the reserved page 0 included.
+    #[getter]
+    fn num_pages(&self) -> usize {
+        self.0.lock().cache.num_pages()
+    }
+
+    /// Tokens in a page.
+    #[getter]
+    fn page_size(&self) -> usize {
+        self.0.lock().cache.page_size()
+    }
+
+    /// Lock the longest cached prefix of `tokens[:limit]`; return (handle, matched tokens).
+    #[pyo3(signature = (namespace, tokens, limit = None))]
+    fn match_lock(
+        &self,
+        namespace: &Bound<'_, PyBytes>,
+        tokens: &Bound<'_, PyAny>,
+        limit: Option<i64>,
+    ) -> PyResult<(u64, usize)> {
+        let py = tokens.py();
+        let ids = Ids::read(tokens, "tokens")?;
+        let n = cut(ids.len(), limit)?;
+        let state = &mut *self.0.lock();
+        let tokens = ids.first(n, &mut state.tokens, py);
+        let Match {
+            handle,
+            matched_tokens,
+        } = state.cache.match_lock(namespace.as_bytes(), tokens);
+        Ok((handle, matched_tokens))
+    }
+
+    /// `match_lock` for each (namespace, tokens, limit); on an error none is locked.
+    fn match_lock_many<'py>(&self, requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        type Request<'py> = (Bound<'py, PyBytes>, Bound<'py, PyAny>, Option<i64>);
+        let py = requests.py();
+        let requests: Vec<Request<'py>> = requests.extract()?;
+        let mut ready = Vec::with_capacity(requests.len());
+        for (namespace, tokens, limit) in &requests {
+            let ids = Ids::read(tokens, "tokens")?;
+            let n = cut(ids.len(), *limit)?;
+            ready.push((namespace, ids, n));
+        }
+        let state = &mut *self.0.lock();
+        let mut found = Vec::with_capacity(ready.len());
+        for (namespace, ids, n) in ready {
+            let tokens = ids.first(n, &mut state.tokens, py);
+            let locked = state.cache.match_lock(namespace.as_bytes(), tokens);
+            found.push((locked.handle, locked.matched_tokens));
+        }
+        PyList::new(py, found)
+    }
+
+    /// Return how many tokens `match_lock` would match, changing nothing.
+    #[pyo3(signature = (namespace, tokens, limit = None))]
+    fn peek(
+        &self,
+        namespace: &Bound<'_, PyBytes>,
+        tokens: &Bound<'_, PyAny>,
+        limit: Option<i64>,
+    ) -> PyResult<usize> {
+        let py = tokens.py();
+        let ids = Ids::read(tokens, "tokens")?;
+        let n = cut(ids.len(), limit)?;
+        let state = &mut *self.0.lock();
+        let tokens = ids.first(n, &mut state.tokens, py);
+        Ok(state.cache.peek(namespace.as_bytes(), tokens))
+    }
+
+    /// Write the pages the handle protects into `out[:n]` and return n.
+    fn fill_pages(&self, handle: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let handle = handle_of(handle)?;
+        let mut row = Row::write(out)?;
+        let state = self.0.lock();
+        state
+            .cache
+            .fill_pages(handle, row.words(out.py()))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Write `n` pages into `out[at:at + n]`, evicting if needed; False if there are too few.
+    #[pyo3(signature = (n, out, at = 0))]
+    fn alloc(&self, n: i64, out: &Bound<'_, PyAny>, at: i64) -> PyResult<bool> {
+        let (n, at) = (count("n", n)?, count("at", at)?);
+        let mut row = Row::write(out)?;
+        let room = row.len().saturating_sub(at);
+        let Some(out) = at
+            .checked_add(n)
+            .and_then(|end| row.words(out.py()).get_mut(at..end))
+        else {
+            return Err(InvalidInputError::new_err(format!(
+                "out is too short: got room for {room} pages at {at}, need {n}"
+            )));
+        };
+        Ok(self.0.lock().cache.alloc(out))
+    }
+
+    /// Publish the full pages of `tokens[:limit]`; return (held, adopted, duplicates).
+    #[pyo3(signature = (handle, tokens, pages, limit = None))]
+    fn insert<'py>(
+        &self,
+        handle: &Bound<'py, PyAny>,
+        tokens: &Bound<'py, PyAny>,
+        pages: &Bound<'py, PyAny>,
+        limit: Option<i64>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let py = tokens.py();
+        let handle = handle_of(handle)?;
+        let ids = Ids::read(tokens, "tokens")?;
+        let n = cut(ids.len(), limit)?;
+        let pages = Pages::read(pages)?;
+        let state = &mut *self.0.lock();
+        let tokens = ids.first(n, &mut state.tokens, py);
+        let pages = pages.all(&mut state.pages, py);
+        let done = state
+            .cache
+            .insert(handle, tokens, pages)
+            .map_err(|error| raise(&error))?;
+        (done.held, done.adopted, done.duplicates).into_pyobject(py)
+    }
+
+    /// Unlock what the handle protects, now or once the step `fence` has retired.
+    #[pyo3(signature = (handle, fence = None))]
+    fn release(&self, handle: &Bound<'_, PyAny>, fence: Option<i64>) -> PyResult<()> {
+        let (handle, fence) = (handle_of(handle)?, step_of("fence", fence)?);
+        let mut state = self.0.lock();
+        let done = state.cache.release(handle, fence);
+        done.map_err(|error| raise(&error))
+    }
+
+    /// `release` for each handle; all are checked before the first is released.
+    #[pyo3(signature = (handles, fence = None))]
+    fn release_many(&self, handles: &Bound<'_, PyAny>, fence: Option<i64>) -> PyResult<()> {
+        let handles = handles
+            .try_iter()?
+            .map(|handle| handle_of(&handle?))
+            .collect::<PyResult<Vec<u64>>>()?;
+        let fence = step_of("fence", fence)?;
+        let mut state = self.0.lock();
+        let done = state.cache.release_many(&handles, fence);
+        done.map_err(|error| raise(&error))
+    }
+
+    /// Give back pages the caller owns; with `fence` they are reused only after `retire`.
+    #[pyo3(signature = (pages, fence = None))]
+    fn free(&self, pages: &Bound<'_, PyAny>, fence: Option<i64>) -> PyResult<()> {
+        let py = pages.py();
+        let pages = Pages::read(pages)?;
+        let fence = step_of("fence", fence)?;
+        let state = &mut *self.0.lock();
+        let pages = pages.all(&mut state.pages, py);
+        let done = state.cache.free(pages, fence);
+        done.map_err(|error| raise(&error))
+    }
+
+    /// Carry out every release and free with fence <= step; return pages made free.
+    fn retire(&self, step: i64) -> PyResult<usize> {
+        let step = step_of("step", Some(step))?.unwrap_or_default();
+        Ok(self.0.lock().cache.retire(step))
+    }
+
+    /// Free up to `n` evictable pages, least recently used first; return how many.
+    fn evict(&self, n: i64) -> PyResult<usize> {
+        let n = count("n", n)?;
+        Ok(self.0.lock().cache.evict(n))
+    }
+
+    /// Drop every cached page that no handle protects; return how many.
+    fn clear(&self) -> usize {
+        self.0.lock().cache.clear()
+    }
+
+    /// Return free + evictable pages.
+    fn available(&self) -> usize {
+        self.0.lock().cache.available()
+    }
+
+    /// Return page counts and counters; O(1).
+    fn stats(&self) -> PyStats {
+        let stats = self.0.lock().cache.stats();
+        PyStats {
+            total: stats.total,
+            free: stats.free,
+            evictable: stats.evictable,
+            protected: stats.protected,
+            owned: stats.owned,
+            deferred: stats.deferred,
+            reserved: stats.reserved,
+            nodes: stats.nodes,
+            handles: stats.handles,
+            lookups: stats.lookups,
+            queried_tokens: stats.queried_tokens,
+            matched_tokens: stats.matched_tokens,
+            inserted_pages: stats.inserted_pages,
+            evicted_pages: stats.evicted_pages,
+        }
+    }
+
+    /// Recompute every invariant; raise `CorruptCacheError` at the first that is broken.
+    fn check(&self) -> PyResult<()> {
+        let state = self.0.lock();
+        state.cache.check().map_err(|error| raise(&error))
+    }
+}
+
+/// Page ids to read: a buffer, or a sequence of ints.
+enum Pages {
+    Buffer(Ids),
+    Copied(Vec<u32>),
+}
+
+impl Pages {
+    fn read(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+            let ids: Vec<i64> = object.extract().map_err(|_| {
+                InvalidInputError::new_err("pages are no page ids: need ints of 64 bits at most")
+            })?;
+            // An id that does not fit is no page: the core says so, and says which.
+            let copied = ids.iter().map(|&id| u32::try_from(id).unwrap_or(u32::MAX));
+            return Ok(Self::Copied(copied.collect()));
+        }
+        Ids::read(object, "pages").map(Self::Buffer)
+    }
+
+    fn all<'a>(&'a self, scratch: &'a mut Vec<u32>, py: Python<'a>) -> &'a [u32] {
+        match self {
+            Self::Buffer(ids) => ids.first(ids.len(), scratch, py),
+            Self::Copied(pages) => pages,
+        }
+    }
+}
+
+/// Refuses a negative argument.
+fn count(what: &str, value: i64) -> PyResult<usize> {
+    usize::try_from(value).map_err(|_| {
+        InvalidInputError::new_err(format!("{what} is negative: got {value}, need 0 or more"))
+    })
+}
+
+/// The number of items before `limit`; a limit past the end is the end.
+fn cut(len: usize, limit: Option<i64>) -> PyResult<usize> {
+    limit.map_or(Ok(len), |limit| Ok(count("limit", limit)?.min(len)))
+}
+
+/// Refuses a negative step number.
+fn step_of(what: &str, step: Option<i64>) -> PyResult<Option<u64>> {
+    step.map(|step| {
+        u64::try_from(step).map_err(|_| {
+            InvalidInputError::new_err(format!(
+                "{what} is negative: got {step}, need a step number"
+            ))
+        })
+    })
+    .transpose()
+}
+
+/// An int that is no 64-bit number is a handle that never was; anything else is a `TypeError`.
+fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    object.extract().map_err(|error| {
+        if !object.is_instance_of::<PyInt>() {
+            return error;
+        }
+        StaleHandleError::new_err(format!(
+            "handle is not live: got {object}, need one from match_lock, released only once"
+        ))
+    })
+}
