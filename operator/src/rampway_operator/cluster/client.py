@@ -29,7 +29,7 @@ from rampway_operator.errors import (
     error_for_status,
 )
 
-__all__ = ["FIELD_MANAGER", "Client", "Object", "connect"]
+__all__ = ["FIELD_MANAGER", "Client", "Credentials", "Object", "connect", "read_credentials"]
 
 Object = dict[str, Any]
 """One Kubernetes object, as JSON."""
@@ -233,6 +233,32 @@ async def connect(
     client = Client(lambda: _login(kubeconfig, context), on_write)
     await client._connected()  # noqa: SLF001 a wrong login is reported now, not by the first call
     return client
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to reach the API server, for those that bring their own connections."""
+
+    server: str
+    ca_path: str | None
+    certificate_path: str | None
+    private_key_path: str | None
+    authorization: str
+    """`<scheme> <token>`; empty with a client certificate."""
+    insecure: bool
+
+
+async def read_credentials(kubeconfig: str | None = None) -> Credentials:
+    """What `connect` would log in with, read afresh. Raises ApiError."""
+    configuration = await _login(kubeconfig, None)
+    return Credentials(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        authorization=await configuration.get_api_key_with_prefix("BearerToken") or "",
+        insecure=not configuration.verify_ssl,
+    )
 
 
 async def _login(kubeconfig: str | None, context: str | None) -> Configuration:

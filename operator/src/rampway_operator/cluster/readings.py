@@ -124,8 +124,10 @@ def _check(spec: Object, status: Object) -> InitCheck | None:
     ended = state.get("terminated") or (check.get("lastState") or {}).get("terminated")
     waiting = str((state.get("waiting") or {}).get("reason") or "")
     if ended is None:
-        now = CheckState.RUNNING if "running" in state else CheckState.WAITING
-        return InitCheck(now, waiting_reason=waiting)
+        running = state.get("running")
+        if running is None:
+            return InitCheck(CheckState.WAITING, waiting_reason=waiting)
+        return InitCheck(CheckState.RUNNING, started_at=instant(running.get("startedAt")))
     code = int(ended.get("exitCode", -1))
     return InitCheck(
         state=CheckState.PASSED if code == 0 else CheckState.FAILED,

@@ -13,12 +13,10 @@ from typing import Any, Final
 
 from rampway_operator.cluster.pod_http import PodHttp, PodRequestFailed
 from rampway_operator.cluster.smoke import first_model
-from rampway_operator.core.actions import SendWarmup
 from rampway_operator.core.observed import WarmupProgress
 
 __all__ = ["PromptSetInvalid", "Prompts", "Warmup", "parse_prompts"]
 
-PROMPTS_KEY: Final = "prompts.jsonl"
 CONCURRENCY_PER_POD: Final = 4
 SLICE_SECONDS: Final = 20.0
 """Longest run of one slice; what was not sent then is sent by the next."""
@@ -37,11 +35,11 @@ class Prompts:
     bodies: tuple[dict[str, Any], ...]
 
 
-def parse_prompts(name: str, data: dict[str, str]) -> Prompts:
-    """The prompts in a ConfigMap's data. Raises PromptSetInvalid with every fault."""
-    text = data.get(PROMPTS_KEY)
+def parse_prompts(name: str, key: str, data: dict[str, str]) -> Prompts:
+    """The prompts under `key` of a ConfigMap's data. Raises PromptSetInvalid with every fault."""
+    text = data.get(key)
     if text is None:
-        raise PromptSetInvalid(f"ConfigMap {name} has no key {PROMPTS_KEY}; add it")
+        raise PromptSetInvalid(f"ConfigMap {name} has no key {key}; add it")
     bodies: list[dict[str, Any]] = []
     faults: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -53,9 +51,9 @@ def parse_prompts(name: str, data: dict[str, str]) -> Prompts:
             faults.append(f"line {number}: {error}")
     if faults:
         more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise PromptSetInvalid(f"ConfigMap {name}, {PROMPTS_KEY}: {'; '.join(faults[:5])}{more}")
+        raise PromptSetInvalid(f"ConfigMap {name}, {key}: {'; '.join(faults[:5])}{more}")
     if not bodies:
-        raise PromptSetInvalid(f"ConfigMap {name}, {PROMPTS_KEY}: got no line, need at least one")
+        raise PromptSetInvalid(f"ConfigMap {name}, {key}: got no line, need at least one")
     return Prompts(tuple(bodies))
 
 
@@ -110,10 +108,12 @@ class _Arm:
 
 @dataclass(slots=True)
 class Warmup:
-    """The warm-up of one candidate. A round sends every prompt once to every pod of both arms."""
+    """The warm-up of one set of pods. A round sends every prompt once to every pod of both arms."""
 
     http: PodHttp
     port: int
+    pods: tuple[tuple[str, ...], tuple[str, ...]]
+    """IPs of the candidate's and of the baseline's pods; other pods need another Warmup."""
     count_tokens: CountTokens
     progress: WarmupProgress = field(default_factory=WarmupProgress)
     _candidate: _Arm = field(default_factory=_Arm)
@@ -127,14 +127,14 @@ class Warmup:
     _not_before: float = 0.0
     _task: asyncio.Task[None] | None = None
 
-    def start(self, action: SendWarmup, prompts: Prompts, done: Callable[[], None]) -> None:
-        """Send the next slice in the background and call `done`; nothing happens while one is being sent,
+    def start(self, max_requests: int, prompts: Prompts, done: Callable[[], None]) -> None:
+        """Send the next slice of about `max_requests` in the background and call `done`; nothing happens while one is being sent,
         or for a moment after one in which every request failed.
         """
         running = self._task is not None and not self._task.done()
         if running or asyncio.get_running_loop().time() < self._not_before:
             return
-        self._task = asyncio.create_task(self._slice(action, prompts, done), name="warm-up")
+        self._task = asyncio.create_task(self._slice(max_requests, prompts, done), name="warm-up")
 
     async def close(self) -> None:
         """Stop sending."""
@@ -142,16 +142,15 @@ class Warmup:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _slice(self, action: SendWarmup, prompts: Prompts, done: Callable[[], None]) -> None:
-        """About `max_requests` requests, both arms together, in about SLICE_SECONDS."""
+    async def _slice(self, budget: int, prompts: Prompts, done: Callable[[], None]) -> None:
+        """About `budget` requests, both arms together, in about SLICE_SECONDS."""
         loop = asyncio.get_running_loop()
-        pods = [(ip, self._candidate) for ip in action.candidate_ips]
-        pods += [(ip, self._baseline) for ip in action.baseline_ips]
+        pods = [(ip, self._candidate) for ip in self.pods[0]]
+        pods += [(ip, self._baseline) for ip in self.pods[1]]
         end = loop.time() + SLICE_SECONDS
-        budget = action.max_requests if pods else 0
-        while budget > 0 and loop.time() < end:
+        while pods and budget > 0 and loop.time() < end:
             if self._position == 0:
-                self._round_start = await self._counts(action)
+                self._round_start = await self._counts()
             size = max(1, min(CONCURRENCY_PER_POD, budget // len(pods)))
             chunk = prompts.bodies[self._position :][:size]
             failed_before = self._failures
@@ -159,7 +158,7 @@ class Warmup:
             budget -= len(chunk) * len(pods)
             self._position += len(chunk)
             if self._position >= len(prompts.bodies):
-                await self._end_round(action)
+                await self._end_round()
             self._show(len(prompts.bodies))
             if self._failures - failed_before == len(chunk) * len(pods):
                 self._not_before = loop.time() + RETRY_SECONDS
@@ -184,15 +183,13 @@ class Warmup:
             self._models[ip] = await first_model(self.http, ip, self.port)
         return self._models[ip]
 
-    async def _counts(self, action: SendWarmup) -> tuple[Tokens, Tokens]:
-        return (
-            await self.count_tokens(action.candidate_ips),
-            await self.count_tokens(action.baseline_ips),
-        )
+    async def _counts(self) -> tuple[Tokens, Tokens]:
+        candidate, baseline = self.pods
+        return await self.count_tokens(candidate), await self.count_tokens(baseline)
 
-    async def _end_round(self, action: SendWarmup) -> None:
+    async def _end_round(self) -> None:
         self._position = 0
-        ends = await self._counts(action)
+        ends = await self._counts()
         for arm, start, end in zip(
             (self._candidate, self._baseline), self._round_start, ends, strict=True
         ):
