@@ -162,6 +162,8 @@ def _decode(stored: object, kind: str) -> Any:
         return parse_numbers(stored)
     if kind.startswith("float"):
         return parse_number(stored)
+    if kind == "bool":
+        return stored if isinstance(stored, bool) else None
     if kind.startswith("int"):
         return stored if isinstance(stored, int) and not isinstance(stored, bool) else None
     return stored if isinstance(stored, str) else None
