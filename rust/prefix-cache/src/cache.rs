@@ -2,44 +2,10 @@
 
 use crate::handles::{Handles, Lock};
 use crate::pool::PagePool;
+use crate::stats::Counters;
 use crate::tree::{NIL, Tree, to_u32};
-use crate::waiting::{Item, Waiting};
+use crate::waiting::Waiting;
 use crate::{Error, MAX_ID, Result};
-
-/// Page counts now, and counters since the cache was made.
-///
-/// `free + evictable + protected + owned + deferred + reserved == total` at all times.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Pages in all.
-    pub total: usize,
-    /// Pages nobody owns.
-    pub free: usize,
-    /// Cached pages that no handle protects.
-    pub evictable: usize,
-    /// Cached pages that some handle protects.
-    pub protected: usize,
-    /// Pages that callers own.
-    pub owned: usize,
-    /// Pages freed behind a fence that has not retired.
-    pub deferred: usize,
-    /// Page 0.
-    pub reserved: usize,
-    /// Nodes of the tree, roots of namespaces included.
-    pub nodes: usize,
-    /// Handles that their callers have not released.
-    pub handles: usize,
-    /// Calls of `match_lock`.
-    pub lookups: u64,
-    /// Tokens given to `match_lock`.
-    pub queried_tokens: u64,
-    /// Tokens that `match_lock` found.
-    pub matched_tokens: u64,
-    /// Pages that `insert` passed to the tree.
-    pub inserted_pages: u64,
-    /// Pages that `alloc` and `evict` took from the tree.
-    pub evicted_pages: u64,
-}
 
 /// A locked prefix, from [`PrefixCache::match_lock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,15 +29,6 @@ pub struct Inserted {
     pub duplicates: Vec<u32>,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    lookups: u64,
-    queried_tokens: u64,
-    matched_tokens: u64,
-    inserted_pages: u64,
-    evicted_pages: u64,
-}
-
 /// A radix tree over token pages and the allocator of those pages. See the crate's example.
 ///
 /// One caller at a time (`&mut self`). After an error the cache is as it was before the call.
@@ -81,7 +38,7 @@ pub struct PrefixCache {
     pub(crate) pool: PagePool,
     pub(crate) handles: Handles,
     pub(crate) waiting: Waiting,
-    counters: Counters,
+    pub(crate) counters: Counters,
 }
 
 impl PrefixCache {
@@ -258,129 +215,13 @@ impl PrefixCache {
         })
     }
 
-    /// Unlocks what `handle` protects and ends the handle; the pages stay cached.
-    ///
-    /// With a `fence` that has not retired, the lock is kept until [`Self::retire`]; the handle
-    /// ends at once either way. O(nodes on the path).
-    ///
-    /// # Errors
-    /// [`Error::StaleHandle`].
-    pub fn release(&mut self, handle: u64, fence: Option<u64>) -> Result<()> {
-        let lock = self.handles.remove(handle)?;
-        match self.waiting.ahead(fence) {
-            Some(fence) => self.waiting.add(fence, Item::Unlock(lock)),
-            None => self.tree.unlock_path(lock.node),
-        }
-        Ok(())
-    }
-
-    /// Releases every handle of `handles`, or none when one is stale or given twice.
-    ///
-    /// # Errors
-    /// [`Error::StaleHandle`].
-    pub fn release_many(&mut self, handles: &[u64], fence: Option<u64>) -> Result<()> {
-        for &handle in handles {
-            self.handles.get(handle)?;
-        }
-        let mut sorted = handles.to_vec();
-        sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::StaleHandle { handle: twice[0] });
-        }
-        handles
-            .iter()
-            .try_for_each(|&handle| self.release(handle, fence))
-    }
-
-    /// Takes pages back from the caller; with a `fence` that has not retired, they are handed
-    /// out again only after [`Self::retire`]. O(pages).
-    ///
-    /// # Errors
-    /// [`Error::NotOwned`], [`Error::RepeatedPage`]; then none is freed.
-    pub fn free(&mut self, pages: &[u32], fence: Option<u64>) -> Result<()> {
-        self.pool.claim(pages)?;
-        match self.waiting.ahead(fence) {
-            Some(fence) => {
-                self.pool.defer(pages);
-                self.waiting.add(fence, Item::Free(pages.to_vec()));
-            }
-            None => self.pool.give_back(pages),
-        }
-        Ok(())
-    }
-
-    /// Carries out every release and free whose fence is at most `step`; returns pages made free.
-    ///
-    /// O(what is carried out).
-    pub fn retire(&mut self, step: u64) -> usize {
-        let mut freed = 0;
-        for item in self.waiting.due(step) {
-            match item {
-                Item::Unlock(lock) => self.tree.unlock_path(lock.node),
-                Item::Free(pages) => {
-                    self.pool.settle(&pages);
-                    freed += pages.len();
-                }
-            }
-        }
-        freed
-    }
-
-    /// Frees up to `n` pages, from the tails of the least recently used leaves; returns how many.
-    ///
-    /// O(pages freed), whatever the size of the tree.
-    pub fn evict(&mut self, n: usize) -> usize {
-        let freed = self.trim(n);
-        self.counters.evicted_pages += freed as u64;
-        freed
-    }
-
-    /// Drops every cached page that no handle protects; returns how many. These do not count as
-    /// evicted. O(pages dropped).
-    pub fn clear(&mut self) -> usize {
-        self.trim(usize::MAX)
-    }
-
     /// Free and evictable pages: what `alloc` could hand out now. O(1).
     #[must_use]
     pub fn available(&self) -> usize {
         self.pool.free + self.tree.evictable
     }
 
-    /// Page counts and counters. O(1).
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let counters = &self.counters;
-        Stats {
-            total: self.pool.total(),
-            free: self.pool.free,
-            evictable: self.tree.evictable,
-            protected: self.tree.protected,
-            owned: self.pool.owned,
-            deferred: self.pool.deferred,
-            reserved: 1,
-            nodes: self.tree.nodes.len(),
-            handles: self.handles.len(),
-            lookups: counters.lookups,
-            queried_tokens: counters.queried_tokens,
-            matched_tokens: counters.matched_tokens,
-            inserted_pages: counters.inserted_pages,
-            evicted_pages: counters.evicted_pages,
-        }
-    }
-
-    fn trim(&mut self, n: usize) -> usize {
-        let mut freed = 0;
-        while freed < n {
-            match self.tree.trim_oldest(n - freed, &mut self.pool) {
-                0 => break,
-                pages => freed += pages,
-            }
-        }
-        freed
-    }
-
-    fn whole_pages<'t>(&self, tokens: &'t [u32]) -> &'t [u32] {
+    pub(crate) fn whole_pages<'t>(&self, tokens: &'t [u32]) -> &'t [u32] {
         &tokens[..tokens.len() & !(self.tree.page_size - 1)]
     }
 }

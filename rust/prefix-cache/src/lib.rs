@@ -30,7 +30,7 @@
 //! ```
 //!
 //! # Reading order
-//! `cache.rs` (the operations), `tree.rs` (walk, split, grow, trim), then what they stand on:
+//! `cache.rs` and `release.rs` (the operations), `tree.rs` (walk, split, grow, trim), then what they stand on:
 //! `pool.rs` (who owns a page), `segment.rs` (where tokens lie), `table.rs` (child lookup),
 //! `recency.rs` (what is evicted next), `handles.rs`, `namespaces.rs`, `waiting.rs`.
 
@@ -42,15 +42,18 @@ mod handles;
 mod namespaces;
 mod pool;
 mod recency;
+mod release;
 mod segment;
 mod slab;
+mod stats;
 mod table;
 mod tree;
 mod waiting;
 
-pub use cache::{Inserted, Match, PrefixCache, Stats};
+pub use cache::{Inserted, Match, PrefixCache};
 pub use error::{Error, Result};
 pub use pool::Owner;
+pub use stats::Stats;
 
 /// The largest token id and page id: both must fit an `i32` row of the engine.
 pub const MAX_ID: u32 = i32::MAX as u32;

@@ -1,0 +1,100 @@
+//! How pages leave: release, free, retire, evict, clear.
+
+use crate::waiting::Item;
+use crate::{Error, PrefixCache, Result};
+
+impl PrefixCache {
+    /// Unlocks what `handle` protects and ends the handle; the pages stay cached.
+    ///
+    /// With a `fence` that has not retired, the lock is kept until [`Self::retire`]; the handle
+    /// ends at once either way. O(nodes on the path).
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`].
+    pub fn release(&mut self, handle: u64, fence: Option<u64>) -> Result<()> {
+        let lock = self.handles.remove(handle)?;
+        match self.waiting.ahead(fence) {
+            Some(fence) => self.waiting.add(fence, Item::Unlock(lock)),
+            None => self.tree.unlock_path(lock.node),
+        }
+        Ok(())
+    }
+
+    /// Releases every handle of `handles`, or none when one is stale or given twice.
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`].
+    pub fn release_many(&mut self, handles: &[u64], fence: Option<u64>) -> Result<()> {
+        for &handle in handles {
+            self.handles.get(handle)?;
+        }
+        let mut sorted = handles.to_vec();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::StaleHandle { handle: twice[0] });
+        }
+        handles
+            .iter()
+            .try_for_each(|&handle| self.release(handle, fence))
+    }
+
+    /// Takes pages back from the caller; with a `fence` that has not retired, they are handed
+    /// out again only after [`Self::retire`]. O(pages).
+    ///
+    /// # Errors
+    /// [`Error::NotOwned`], [`Error::RepeatedPage`]; then none is freed.
+    pub fn free(&mut self, pages: &[u32], fence: Option<u64>) -> Result<()> {
+        self.pool.claim(pages)?;
+        match self.waiting.ahead(fence) {
+            Some(fence) => {
+                self.pool.defer(pages);
+                self.waiting.add(fence, Item::Free(pages.to_vec()));
+            }
+            None => self.pool.give_back(pages),
+        }
+        Ok(())
+    }
+
+    /// Carries out every release and free whose fence is at most `step`; returns pages made free.
+    ///
+    /// O(what is carried out).
+    pub fn retire(&mut self, step: u64) -> usize {
+        let mut freed = 0;
+        for item in self.waiting.due(step) {
+            match item {
+                Item::Unlock(lock) => self.tree.unlock_path(lock.node),
+                Item::Free(pages) => {
+                    self.pool.settle(&pages);
+                    freed += pages.len();
+                }
+            }
+        }
+        freed
+    }
+
+    /// Frees up to `n` pages, from the tails of the least recently used leaves; returns how many.
+    ///
+    /// O(pages freed), whatever the size of the tree.
+    pub fn evict(&mut self, n: usize) -> usize {
+        let freed = self.trim(n);
+        self.counters.evicted_pages += freed as u64;
+        freed
+    }
+
+    /// Drops every cached page that no handle protects; returns how many. These do not count as
+    /// evicted. O(pages dropped).
+    pub fn clear(&mut self) -> usize {
+        self.trim(usize::MAX)
+    }
+
+    fn trim(&mut self, n: usize) -> usize {
+        let mut freed = 0;
+        while freed < n {
+            match self.tree.trim_oldest(n - freed, &mut self.pool) {
+                0 => break,
+                pages => freed += pages,
+            }
+        }
+        freed
+    }
+}
