@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from cluster.layout import cache_folder
 from cluster.prerequisites import BUILDAH_PROGRAMS, ensure_programs
 from cluster.progress import heartbeat, say
 
+STEP = re.compile(r"(\[\d+/\d+\] )?STEP \d+/\d+|#\d+ \[")  # Buildah, BuildKit
 LABEL = "dev.rampway.image"
 BUILD_REMEDY = "read the lines above; the build continues from its last finished layer"
 # Set by people whose packages come from a mirror; each is an ARG of the Dockerfiles.
@@ -90,8 +92,7 @@ class _Step:
         self._text = ""
 
     def read(self, line: str) -> None:
-        words = line.split()
-        if line.startswith("STEP ") or (len(words) > 2 and words[1].startswith("[")):
+        if STEP.match(line):
             self._text = line[:100]
             say(f"  {self._text}")
 

@@ -95,7 +95,8 @@ def build(names: Sequence[str], base_image_name: str = "") -> list[str]:
     """Builds images and what they stand on; returns the names of those that were asked for."""
     wanted = in_order(names)
     engine = engines.choose()
-    gib = sum(PLAIN[image.plain].gib for image in wanted if not engine.image_id(image.tag))
+    missing = [image for image in wanted if not image.variant and not engine.image_id(image.tag)]
+    gib = sum(PLAIN[image.plain].gib for image in missing)
     if gib:
         require_disk(cache_folder(), gib, "to build the images")
     needed = {name for image in wanted if not image.variant for name in PLAIN[image.plain].wheels}

@@ -1,0 +1,43 @@
+# The serving image. Context: the repository root, with its wheels in dist/
+# (`python -m cluster images build simulated full` makes both).
+# Targets: `simulated` without torch, `full` with torch and Triton for GPU and CPU.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS simulated
+LABEL dev.rampway.image=server-simulated
+ENV PATH=/opt/rampway/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ARG PIP_INDEX_URL
+ARG UV_DEFAULT_INDEX
+COPY requirements/server.txt /opt/requirements.txt
+RUN --mount=type=bind,source=images,target=/build \
+    --mount=type=cache,id=rampway-tools,target=/cache/tools \
+    --mount=type=cache,id=rampway-uv,target=/cache/uv \
+    sh /build/install.sh -r /opt/requirements.txt
+# Our own code last: a new build of it reuses every layer above.
+COPY dist/rampway_server-*.whl dist/rampway_prefix_cache-*.whl /opt/wheels/
+RUN --mount=type=bind,source=images,target=/build \
+    --mount=type=cache,id=rampway-tools,target=/cache/tools \
+    sh /build/install.sh --no-cache --no-deps /opt/wheels/*.whl
+USER 65532:65532
+ENTRYPOINT ["rampway-server"]
+
+FROM ${BASE_IMAGE} AS full
+LABEL dev.rampway.image=server-full
+ENV PATH=/opt/rampway/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ARG PIP_INDEX_URL
+ARG UV_DEFAULT_INDEX
+# Triton compiles a C module against Python.h when it first meets a GPU: a compiler is not optional.
+RUN apt-get update -q \
+    && apt-get install -y -q --no-install-recommends gcc libc6-dev libpython3-dev libstdc++6 \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+COPY requirements/server-torch.txt /opt/requirements.txt
+RUN --mount=type=bind,source=images,target=/build \
+    --mount=type=cache,id=rampway-tools,target=/cache/tools \
+    --mount=type=cache,id=rampway-uv,target=/cache/uv \
+    sh /build/install.sh -r /opt/requirements.txt
+COPY dist/rampway_server-*.whl dist/rampway_prefix_cache-*.whl /opt/wheels/
+RUN --mount=type=bind,source=images,target=/build \
+    --mount=type=cache,id=rampway-tools,target=/cache/tools \
+    sh /build/install.sh --no-cache --no-deps /opt/wheels/*.whl
+USER 65532:65532
+ENTRYPOINT ["rampway-server"]
