@@ -1,0 +1,62 @@
+"""Runs the checks in order and gathers their findings into a report.
+
+The order is the order of causes: what a later check needs is checked before it, and a check whose ground is
+missing is skipped, so that a bad node is never taken for a bad image. It does not know how a check works.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import List
+
+from rampway_check_env.checks import (
+    cuda,
+    custom,
+    glibc,
+    image_cuda,
+    libstdcxx,
+    limits,
+    prefix_cache,
+    pytorch,
+    symbols,
+    triton_kernel,
+)
+from rampway_check_env.context import Context
+from rampway_check_env.findings import Finding, Report, skipped
+from rampway_check_env.machine import Machine
+from rampway_check_env.requirements import Requirements
+
+__all__ = ["run_checks"]
+
+
+def run_checks(requirements: Requirements, machine: Machine, *, timeout: float) -> Report:
+    """The report on `machine`; no check outlives `timeout` seconds from now."""
+    started = time.monotonic()
+    context = Context(requirements, machine, started + timeout)
+    findings: List[Finding] = [
+        *glibc.check(context),
+        *libstdcxx.check(context),
+        *symbols.check(context),
+    ]
+    findings += limits.check(context)
+    findings += _devices(context)
+    findings += prefix_cache.check(context)
+    findings += custom.check(context)
+    return Report(tuple(findings), round((time.monotonic() - started) * 1000))
+
+
+def _devices(context: Context) -> List[Finding]:
+    """Driver, GPUs, then what uses them; nothing is compiled on a GPU that torch could not use."""
+    seen = cuda.look(context)
+    findings = [*cuda.check(context, seen), *image_cuda.check(context, seen)]
+    if seen.usable and any(finding.fault for finding in findings):
+        return [
+            *findings,
+            skipped("torch", "driver or GPU are not as required"),
+            skipped("triton", "driver or GPU are not as required"),
+        ]
+    torch = pytorch.check(context, seen)
+    findings += torch
+    if any(finding.fault for finding in torch) and seen.usable:
+        return [*findings, skipped("triton", "torch cannot use the GPU")]
+    return findings + triton_kernel.check(context, seen)
