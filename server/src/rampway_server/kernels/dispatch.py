@@ -1,0 +1,39 @@
+"""Chooses the set of kernels for a device; imports Triton only when it is chosen.
+
+It knows device names, no tensors.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rampway_server.errors import UsageError
+
+if TYPE_CHECKING:
+    from rampway_server.kernels.contract import Kernels
+
+__all__ = ["select"]
+
+
+def select(device: str, choice: str = "auto") -> Kernels:
+    """Return the kernels for `device` ("cpu" or "cuda"): Triton on cuda, references on cpu.
+
+    `choice` "reference" or "triton" forces one. Triton on cpu needs its interpreter, which
+    `TRITON_INTERPRET=1` switches on before the first import: slow, and meant for tests.
+    """
+    wanted = choice
+    if choice == "auto":
+        wanted = "triton" if device == "cuda" else "reference"
+    if wanted == "reference":
+        from rampway_server.kernels import reference
+
+        return reference
+    if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UsageError(
+            "kernels 'triton' cannot run on cpu: need --device cuda, or TRITON_INTERPRET=1 in the "
+            "environment for a slow test run"
+        )
+    from rampway_server.kernels import compiled
+
+    return compiled
