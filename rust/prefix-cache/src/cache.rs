@@ -1,6 +1,7 @@
 //! The operations: each checks its arguments first, then cannot fail.
 
 use crate::handles::{Handles, Lock};
+use crate::pins::Pins;
 use crate::pool::PagePool;
 use crate::stats::Counters;
 use crate::tree::{NIL, Tree, to_u32};
@@ -38,6 +39,7 @@ pub struct PrefixCache {
     pub(crate) pool: PagePool,
     pub(crate) handles: Handles,
     pub(crate) waiting: Waiting,
+    pub(crate) pins: Pins,
     pub(crate) counters: Counters,
 }
 
@@ -65,6 +67,7 @@ impl PrefixCache {
             pool: PagePool::new(num_pages)?,
             handles: Handles::default(),
             waiting: Waiting::default(),
+            pins: Pins::new(num_pages / 4),
             counters: Counters::default(),
         })
     }

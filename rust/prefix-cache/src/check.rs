@@ -88,7 +88,7 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Every node is locked exactly as often as live and waiting handles say.
+    /// Every node is locked exactly as often as live and waiting handles and pins say.
     fn check_locks(&self, live: &[(u32, &Node)]) -> Result<()> {
         let tree = &self.tree;
         let mut locks = vec![0_u32; tree.nodes.slots().count()];
@@ -96,7 +96,8 @@ impl PrefixCache {
             Item::Unlock(lock) => Some(*lock),
             Item::Free(_) => None,
         });
-        for Lock { mut node, held } in self.handles.locks().chain(waiting) {
+        for Lock { mut node, held } in self.handles.locks().chain(waiting).chain(self.pins.locks())
+        {
             let mut pages = 0;
             while node != NIL {
                 locks[node as usize] += 1;
@@ -167,6 +168,8 @@ impl PrefixCache {
             format!("evictable, protected differ: got {got:?}, need {evictable}, {protected}")
         })?;
         self.pool.check(&in_tree)?;
+        let pinned: usize = self.pins.locks().map(|lock| lock.held as usize).sum();
+        require(pinned == self.pins.pages, || "pinned pages differ".into())?;
         let waiting: usize = self.waiting.items().map(Item::pages).sum();
         require(waiting == self.pool.deferred, || {
             "deferred pages are lost".into()

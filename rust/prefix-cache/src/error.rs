@@ -42,6 +42,13 @@ pub enum Error {
         /// The token.
         token: u32,
     },
+    /// Pins would keep more pages than their quota.
+    PinQuota {
+        /// Pages the new pin would keep.
+        need: usize,
+        /// Pages the quota has left.
+        left: usize,
+    },
     /// The number of pages is not in `2..=MAX_ID`.
     NumPages {
         /// The number given.
@@ -79,6 +86,10 @@ impl fmt::Display for Error {
             Self::TokenOutOfRange { index, token } => write!(
                 f,
                 "token {index} is out of range: got {token}, need 0 ... {MAX_ID}"
+            ),
+            Self::PinQuota { need, left } => write!(
+                f,
+                "pin is over the quota: got {need} pages to keep, need {left} or fewer"
             ),
             Self::NumPages { got } => write!(
                 f,

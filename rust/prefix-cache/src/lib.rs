@@ -32,7 +32,7 @@
 //! # Reading order
 //! `cache.rs` and `release.rs` (the operations), `tree.rs` (walk, split, grow, trim), then what they stand on:
 //! `pool.rs` (who owns a page), `segment.rs` (where tokens lie), `table.rs` (child lookup),
-//! `recency.rs` (what is evicted next), `handles.rs`, `namespaces.rs`, `waiting.rs`.
+//! `recency.rs` (what is evicted next), `handles.rs`, `pins.rs`, `namespaces.rs`, `waiting.rs`.
 
 mod cache;
 mod check;
@@ -40,6 +40,7 @@ mod compare;
 mod error;
 mod handles;
 mod namespaces;
+mod pins;
 mod pool;
 mod recency;
 mod release;
@@ -52,6 +53,7 @@ mod waiting;
 
 pub use cache::{Inserted, Match, PrefixCache};
 pub use error::{Error, Result};
+pub use pins::Pin;
 pub use pool::Owner;
 pub use stats::Stats;
 

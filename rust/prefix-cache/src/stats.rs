@@ -25,6 +25,10 @@ pub struct Stats {
     pub nodes: usize,
     /// Handles that their callers have not released.
     pub handles: usize,
+    /// Live pins.
+    pub pins: usize,
+    /// Pages that pins keep, a page under two pins counted twice; part of `protected`.
+    pub pinned_pages: usize,
     /// Calls of `match_lock`.
     pub lookups: u64,
     /// Tokens given to `match_lock`.
@@ -61,6 +65,8 @@ impl PrefixCache {
             reserved: 1,
             nodes: self.tree.nodes.len(),
             handles: self.handles.len(),
+            pins: self.pins.len(),
+            pinned_pages: self.pins.pages,
             lookups: counters.lookups,
             queried_tokens: counters.queried_tokens,
             matched_tokens: counters.matched_tokens,
