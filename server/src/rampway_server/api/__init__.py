@@ -1,0 +1,1 @@
+"""The HTTP front: OpenAI's and SGLang's routes over the engine; it knows no tensors."""

@@ -1,0 +1,177 @@
+"""From a checked body to engine requests: tokens, limits against the model, seeds, deadlines.
+
+It knows no wire format beyond the shared sampling fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rampway_server.engine.batch import Sampling
+from rampway_server.engine.request import Request
+from rampway_server.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rampway_server.api.service import Service
+    from rampway_server.api.wire import Message, SamplingBody
+
+__all__ = ["build_requests", "chat_messages", "encode"]
+
+INLINE_CHARACTERS = 2048
+"""Shorter texts are tokenized on the loop: a thread hand-over would cost more."""
+MAX_CHARACTERS_PER_TOKEN = 64
+"""Longer texts cannot fit and are refused before they are tokenized."""
+
+
+async def encode(service: Service, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
+    """Return the tokens of `text`; long texts are encoded off the loop."""
+    loaded = service.require_open()
+    longest = loaded.context_length * MAX_CHARACTERS_PER_TOKEN
+    if len(text) > longest:
+        raise RequestError(
+            f"{param} is too long: got {len(text)} characters, need at most {longest}",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+    def work() -> list[int]:
+        return loaded.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    if len(text) <= INLINE_CHARACTERS:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(service.tokenizing, work)
+
+
+def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages as chat templates read them: content is one string."""
+    flat = []
+    for message in messages:
+        content = message.content
+        if isinstance(content, list):
+            content = "".join(part.text for part in content)
+        entry: dict[str, Any] = {"role": message.role, "content": content or ""}
+        if message.name is not None:
+            entry["name"] = message.name
+        flat.append(entry)
+    return flat
+
+
+def build_requests(
+    service: Service,
+    prompts: Sequence[Sequence[int]],
+    body: SamplingBody,
+    *,
+    max_tokens: tuple[str, int | None],
+    logprobs: int,
+    namespace: bytes,
+    param: str,
+    priority: int = 0,
+) -> list[Request]:
+    """Return `n` requests a prompt, prompt by prompt; raises a 400 for what the model cannot do.
+
+    `max_tokens` is the field's name and value; None takes what the context leaves.
+    """
+    loaded = service.require_open()
+    now = time.monotonic()
+    settings = service.settings
+    eos = loaded.tokenizer.eos_ids
+    vocab_size = loaded.limits.vocab_size
+    stop_ids = frozenset(body.stop_token_ids) | (frozenset() if body.ignore_eos else eos)
+    bias = _logit_bias(body.logit_bias, vocab_size)
+    seed = body.seed if body.seed is not None else secrets.randbits(63)
+    requests = []
+    for tokens in prompts:
+        array = _checked_tokens(tokens, vocab_size, param)
+        budget = _budget(len(array), loaded.context_length, max_tokens, param)
+        requests += [
+            Request(
+                id=service.next_id(),
+                prompt=array,
+                sampling=_sampling(body, (seed + choice) % 2**63, bias, logprobs),
+                max_new_tokens=budget,
+                min_new_tokens=min(body.min_tokens, budget),
+                stop_ids=stop_ids,
+                namespace=namespace,
+                priority=priority,
+                arrived=now,
+                queue_deadline=now + settings.queue_timeout_seconds,
+                deadline=now + settings.request_timeout_seconds,
+            )
+            for choice in range(body.n)
+        ]
+    return requests
+
+
+def _sampling(
+    body: SamplingBody,
+    seed: int,
+    bias: tuple[tuple[int, float], ...],
+    logprobs: int,
+) -> Sampling:
+    return Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=max(body.top_k, 0),
+        min_p=body.min_p,
+        seed=seed,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        repetition_penalty=body.repetition_penalty,
+        logit_bias=bias,
+        logprobs=logprobs,
+    )
+
+
+def _checked_tokens(tokens: Sequence[int], vocab_size: int, param: str) -> np.ndarray[Any, Any]:
+    if not len(tokens):
+        raise RequestError(
+            f"{param} is empty: need at least one token", param=param, code="invalid_value"
+        )
+    array = np.asarray(tokens, dtype=np.int32)
+    highest = int(array.max())
+    if highest >= vocab_size:
+        raise RequestError(
+            f"{param} holds an unknown token: got {highest}, need less than {vocab_size}",
+            param=param,
+            code="invalid_value",
+        )
+    return array
+
+
+def _budget(prompt: int, context: int, max_tokens: tuple[str, int | None], param: str) -> int:
+    name, wanted = max_tokens
+    if prompt >= context:
+        raise RequestError(
+            f"{param} is too long: got {prompt} tokens, need at most {context - 1}"
+            f" with a context of {context}",
+            param=param,
+            code="context_length_exceeded",
+        )
+    if wanted is not None and prompt + wanted > context:
+        raise RequestError(
+            f"{name} is too high: got {wanted} after a prompt of {prompt} tokens, need at most"
+            f" {context - prompt} with a context of {context}",
+            param=name,
+            code="context_length_exceeded",
+        )
+    return context - prompt if wanted is None else wanted
+
+
+def _logit_bias(bias: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    pairs = []
+    for key, value in bias.items():
+        if not (key.isascii() and key.isdigit() and len(key) < 11 and int(key) < vocab_size):
+            raise RequestError(
+                f"logit_bias has a wrong key: got {key[:32]!r}, need a token id below {vocab_size}",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        pairs.append((int(key), value))
+    return tuple(pairs)

@@ -1,0 +1,155 @@
+"""One sequence on its way through the engine: what was asked, what is computed, what it holds.
+
+It knows neither text nor HTTP nor the order in which others are served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rampway_server.engine.batch import Row
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rampway_server.engine.batch import Sampling
+
+__all__ = ["FinishReason", "Phase", "Request"]
+
+
+class Phase(Enum):
+    """Where a request is; WAITING and RUNNING alternate when it is preempted."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class FinishReason(StrEnum):
+    """Why no more tokens follow, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+_NEXT = {
+    Phase.WAITING: {Phase.RUNNING, Phase.FINISHED},
+    Phase.RUNNING: {Phase.WAITING, Phase.FINISHED},
+    Phase.FINISHED: set[Phase](),
+}
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    """A prompt, its limits, and the state only the scheduler changes.
+
+    tokens:  0 ........ computed ........ length ........ prompt_length + max_new_tokens
+             KV is in `row`      to compute       room for what is still to be drawn
+    row:     0 .... held .... used
+             the tree's     ours
+    """
+
+    id: int
+    prompt: NDArray[np.int32]
+    sampling: Sampling
+    max_new_tokens: int
+    arrived: float
+    """Seconds on the engine's clock; also the age in queue order."""
+    min_new_tokens: int = 0
+    stop_ids: frozenset[int] = frozenset()
+    """Drawing one of these ends the sequence, once `min_new_tokens` are drawn."""
+    namespace: bytes = b""
+    """Only requests of equal namespace share cached pages."""
+    priority: int = 0
+    """Lower is served first and preempted last."""
+    queue_deadline: float = inf
+    deadline: float = inf
+
+    phase: Phase = field(default=Phase.WAITING, init=False)
+    tokens: NDArray[np.int32] = field(init=False)
+    length: int = field(init=False)
+    computed: int = field(default=0, init=False)
+    row: NDArray[np.int32] = field(init=False)
+    used: int = field(default=0, init=False)
+    held: int = field(default=0, init=False)
+    handle: int | None = field(default=None, init=False)
+    admitted: float | None = field(default=None, init=False)
+    """When it first ran; a preemption does not change it."""
+    cached_tokens: int = field(default=0, init=False)
+    """Prompt tokens found in the prefix cache at first admission: counted once a request."""
+    peeked: int = field(default=0, init=False)
+    """Matched tokens as last seen while waiting; only the queue order depends on it."""
+    _held_back: Sampling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = np.empty(len(self.prompt) + self.max_new_tokens, dtype=np.int32)
+        self.length = len(self.prompt)
+        self.tokens[: self.length] = self.prompt
+        self.row = np.empty(0, dtype=np.int32)
+        self._held_back = (
+            replace(self.sampling, forbidden=(*self.sampling.forbidden, *sorted(self.stop_ids)))
+            if self.min_new_tokens and self.stop_ids
+            else self.sampling
+        )
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt)
+
+    @property
+    def generated(self) -> int:
+        """Tokens drawn so far."""
+        return self.length - len(self.prompt)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens whose KV must be computed before the next one can be drawn; 1 is decode."""
+        return self.length - self.computed
+
+    def move_to(self, phase: Phase) -> None:
+        """Change the phase; an impossible change is our own bug."""
+        if phase not in _NEXT[self.phase]:
+            raise AssertionError(f"request {self.id} cannot go from {self.phase} to {phase}")
+        self.phase = phase
+
+    def sampling_now(self) -> Sampling:
+        """Return how the next token is drawn: below `min_new_tokens` no stop id may be."""
+        return self._held_back if self.generated < self.min_new_tokens else self.sampling
+
+    def append(self, token: int) -> FinishReason | None:
+        """Add a drawn token and return why the sequence ends with it, or None."""
+        self.tokens[self.length] = token
+        self.length += 1
+        if token in self.stop_ids and self.generated >= self.min_new_tokens:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.length == len(self.tokens) else None
+
+    def next_row(self, count: int, page_size: int) -> Row:
+        """Return the row that computes the next `count` tokens; views, valid until `append`."""
+        end = self.computed + count
+        sampling = self.sampling_now() if end == self.length else None
+        penalised = sampling is not None and needs_history(sampling)
+        return Row(
+            tokens=self.tokens[self.computed : end],
+            start=self.computed,
+            pages=self.row[: -(-end // page_size)],
+            sampling=sampling,
+            prompt_ids=self.prompt if penalised else None,
+            generated_ids=self.tokens[len(self.prompt) : self.length] if penalised else None,
+        )
+
+
+def needs_history(sampling: Sampling) -> bool:
+    """Whether the draw depends on the tokens before it."""
+    return bool(
+        sampling.presence_penalty
+        or sampling.frequency_penalty
+        or sampling.repetition_penalty != 1.0
+    )
