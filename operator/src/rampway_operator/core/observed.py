@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from rampway_operator.core.state import State
 
@@ -116,6 +117,8 @@ class ReplicaSet:
     number: int = 0
     """The revision number, kept as an annotation so that lost status can be rebuilt."""
     image: str = ""
+    template: dict[str, Any] = field(default_factory=dict)
+    """`spec.template` as read: the baseline's pods are made from the stable revision's, whatever the spec says now."""
 
 
 @dataclass(frozen=True, slots=True)

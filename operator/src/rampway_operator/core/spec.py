@@ -158,8 +158,8 @@ class Engine:
     service_account_name: str = ""
     image_pull_secrets: tuple[dict[str, Any], ...] = ()
     termination_grace_period_seconds: int = 120
-    shared_memory: str = ""
-    """Size of /dev/shm as a Kubernetes quantity; empty keeps the runtime's default."""
+    shared_memory: str = "1Gi"
+    """Size of /dev/shm as a Kubernetes quantity."""
 
     @property
     def scrape_port(self) -> int:
@@ -237,7 +237,11 @@ class PauseStep:
 
 @dataclass(frozen=True, slots=True)
 class WarmupStep:
-    """Send the warm-up prompts to the candidate and the baseline."""
+    """Send the warm-up prompts to the pods of the candidate and the baseline that had none yet.
+
+    Where prompts are configured, new pods are warmed before each weight without this step, too; where
+    they are not, this step is passed over.
+    """
 
 
 Step = SetWeightStep | AnalysisStep | PauseStep | WarmupStep
@@ -263,7 +267,7 @@ class Canary:
     max_unavailable: int | str = 0
     baseline: bool = True
     bake: timedelta = timedelta(minutes=10)
-    scale_down_delay: timedelta = timedelta(minutes=10)
+    scale_down_delay: timedelta = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +292,7 @@ class Objective:
     comparison: Comparison | None = None
     slo_max: Decimal | None = None
     """Seconds for latencies, a share for rates."""
-    min_samples: int = 100
+    min_samples: int = 300
     require: Require = Require.PASS
     steady_only: bool = False
     blocking: bool = True
@@ -314,7 +318,6 @@ DEFAULT_OBJECTIVES: tuple[Objective, ...] = (
         metric=Metric.TTFT,
         quantile=Decimal("0.99"),
         comparison=Comparison(max_regression=Decimal("0.25")),
-        min_samples=300,
         require=Require.NOT_FAIL,
     ),
     Objective(
@@ -350,7 +353,7 @@ class Spec:
 
     engine: Engine
     replicas: int = 1
-    min_ready_seconds: int = 0
+    min_ready_seconds: int = 10
     revision_history_limit: int = 3
     progress_deadline: timedelta = timedelta(minutes=30)
     paused: bool = False

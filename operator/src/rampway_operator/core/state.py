@@ -256,6 +256,8 @@ class Rollout:
     """How often every candidate endpoint vanished while it had weight."""
     warmed_until: datetime | None = None
     """Pods of the candidate and the baseline created up to this instant have been warmed."""
+    stable_down_since: datetime | None = None
+    """Since when no pod of the stable revision is ready; None while one is."""
 
 
 @dataclass(frozen=True, slots=True)

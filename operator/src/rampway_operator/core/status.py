@@ -23,7 +23,7 @@ Shape (absent instead of null; decimals and floats are strings; instants are RFC
                   handledPods: [str], failures: [{pod: str, node: str, exitCode: int, message: str}]}
       paused: {from: str, reason: str}
       end:    {reason: str, message: str, successorPending: bool, hard: bool}
-      plan: str      approval: str      weightLosses: int      outageSince: time
+      plan: str      approval: str      weightLosses: int      outageSince, stableDownSince: time
       evidence: [{objective: str, sums: str, stepSums: str, referenceEdge: str, candidateEdge: str,
                   planning: str, alphaSpent: str, stepAlphaSpent: str, looks: int, ...}]
       verdicts: [{objective: str, verdict: str, n: int, nReference: int, windows: int, estimate: str,

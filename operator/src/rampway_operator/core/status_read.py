@@ -94,6 +94,7 @@ def _rollout(raw: Mapping[str, Any]) -> Rollout | None:
         approval=_text(body.get("approval")),
         hard=end.get("hard") is True,
         weight_losses=_int(body.get("weightLosses"), 0, least=0),
+        stable_down_since=parse_instant(body.get("stableDownSince")),
         warmed_until=parse_instant(cache.get("warmedUntil")),
     )
 
@@ -162,6 +163,8 @@ def _decode(stored: object, kind: str) -> Any:
         return parse_numbers(stored)
     if kind.startswith("float"):
         return parse_number(stored)
+    if kind == "bool":
+        return stored if isinstance(stored, bool) else None
     if kind == "bool":
         return stored if isinstance(stored, bool) else None
     if kind.startswith("int"):

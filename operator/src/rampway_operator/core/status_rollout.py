@@ -75,6 +75,8 @@ def rollout_to_dict(spec: Spec, observed: Observed, phase: Phase, rollout: Rollo
         result["end"]["reason"] = rollout.end_reason.value
     if rollout.outage_since is not None:
         result["outageSince"] = instant(rollout.outage_since)
+    if rollout.stable_down_since is not None:
+        result["stableDownSince"] = instant(rollout.stable_down_since)
     if rollout.paused_from is not None or rollout.paused_reason:
         result["paused"] = {"reason": rollout.paused_reason}
         if rollout.paused_from is not None:
