@@ -1,5 +1,6 @@
 //! The operations: each checks its arguments first, then cannot fail.
 
+use crate::events::EventLog;
 use crate::handles::{Handles, Lock};
 use crate::pins::Pins;
 use crate::pool::PagePool;
@@ -40,6 +41,7 @@ pub struct PrefixCache {
     pub(crate) handles: Handles,
     pub(crate) waiting: Waiting,
     pub(crate) pins: Pins,
+    pub(crate) events: Option<EventLog>,
     pub(crate) counters: Counters,
 }
 
@@ -68,6 +70,7 @@ impl PrefixCache {
             handles: Handles::default(),
             waiting: Waiting::default(),
             pins: Pins::new(num_pages / 4),
+            events: None,
             counters: Counters::default(),
         })
     }
@@ -200,6 +203,10 @@ impl PrefixCache {
         if !adopted.is_empty() {
             self.pool.adopt(adopted);
             let tokens = &tokens[fresh + known * self.tree.page_size..];
+            if let Some(log) = &mut self.events {
+                let parent = self.tree.pages(node).last().copied();
+                log.stored(self.tree.namespace_of(node), parent, adopted, tokens);
+            }
             node = self.tree.grow(node, tokens, adopted);
         }
         let held_pages = to_u32(held);

@@ -13,23 +13,11 @@ impl PrefixCache {
     /// # Errors
     /// [`Error::Corrupt`] names the first difference; it is a bug in this crate.
     pub fn check(&self) -> Result<()> {
-        let live = self.live_nodes();
+        let live: Vec<_> = self.tree.nodes.live().collect();
         self.check_shape(&live)?;
         self.check_locks(&live)?;
         self.check_recency(&live)?;
         self.check_pages(&live)
-    }
-
-    fn live_nodes(&self) -> Vec<(u32, &Node)> {
-        let mut dead = vec![false; self.tree.nodes.slots().count()];
-        for &slot in self.tree.nodes.free_slots() {
-            dead[slot as usize] = true;
-        }
-        self.tree
-            .nodes
-            .slots()
-            .filter(|(index, _)| !dead[*index as usize])
-            .collect()
     }
 
     /// Parents, children, keys, and how nodes share segments.
@@ -96,13 +84,11 @@ impl PrefixCache {
             Item::Unlock(lock) => Some(*lock),
             Item::Free(_) => None,
         });
-        for Lock { mut node, held } in self.handles.locks().chain(waiting).chain(self.pins.locks())
-        {
+        for Lock { node, held } in self.handles.locks().chain(waiting).chain(self.pins.locks()) {
             let mut pages = 0;
-            while node != NIL {
+            for node in tree.path_up(node) {
                 locks[node as usize] += 1;
                 pages += tree.nodes[node].len;
-                node = tree.nodes[node].parent;
             }
             require(pages == held, || {
                 format!("a handle holds {held} pages, its path has {pages}")

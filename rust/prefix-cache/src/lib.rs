@@ -32,12 +32,13 @@
 //! # Reading order
 //! `cache.rs` and `release.rs` (the operations), `tree.rs` (walk, split, grow, trim), then what they stand on:
 //! `pool.rs` (who owns a page), `segment.rs` (where tokens lie), `table.rs` (child lookup),
-//! `recency.rs` (what is evicted next), `handles.rs`, `pins.rs`, `namespaces.rs`, `waiting.rs`.
+//! `recency.rs` (what is evicted next), `handles.rs`, `pins.rs`, `events.rs`, `namespaces.rs`, `waiting.rs`.
 
 mod cache;
 mod check;
 mod compare;
 mod error;
+mod events;
 mod handles;
 mod namespaces;
 mod pins;
@@ -53,6 +54,7 @@ mod waiting;
 
 pub use cache::{Inserted, Match, PrefixCache};
 pub use error::{Error, Result};
+pub use events::{Drained, Event};
 pub use pins::Pin;
 pub use pool::Owner;
 pub use stats::Stats;

@@ -58,6 +58,11 @@ impl Namespaces {
         self.slots.remove(index);
     }
 
+    /// The name of the namespace at `index`.
+    pub(crate) fn name(&self, index: u32) -> &[u8] {
+        &self.slots[index].name
+    }
+
     /// All namespaces in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Namespace> {
         self.by_name.iter().map(|&index| &self.slots[index])

@@ -1,5 +1,6 @@
 //! How pages leave: release, free, retire, evict, clear.
 
+use crate::events::Event;
 use crate::waiting::Item;
 use crate::{Error, PrefixCache, Result};
 
@@ -84,13 +85,23 @@ impl PrefixCache {
     /// Drops every cached page that no handle protects; returns how many. These do not count as
     /// evicted. O(pages dropped).
     pub fn clear(&mut self) -> usize {
-        self.trim(usize::MAX)
+        if self.tree.protected > 0 {
+            return self.trim(usize::MAX);
+        }
+        let mut log = self.events.take();
+        let dropped = self.trim(usize::MAX);
+        if let Some(log) = &mut log {
+            log.push(Event::Cleared);
+        }
+        self.events = log;
+        dropped
     }
 
     fn trim(&mut self, n: usize) -> usize {
         let mut freed = 0;
         while freed < n {
-            match self.tree.trim_oldest(n - freed, &mut self.pool) {
+            let log = self.events.as_mut();
+            match self.tree.trim_oldest(n - freed, &mut self.pool, log) {
                 0 => break,
                 pages => freed += pages,
             }

@@ -42,9 +42,14 @@ impl<T: Default> Slab<T> {
         (0..).zip(self.items.iter())
     }
 
-    /// Indices of the free slots.
-    pub(crate) fn free_slots(&self) -> &[u32] {
-        &self.free
+    /// The items stored, with their indices. O(slots).
+    pub(crate) fn live(&self) -> impl Iterator<Item = (u32, &T)> {
+        let mut dead = vec![false; self.items.len()];
+        for &slot in &self.free {
+            dead[slot as usize] = true;
+        }
+        self.slots()
+            .filter(move |(index, _)| !dead[*index as usize])
     }
 }
 

@@ -3,6 +3,7 @@
 //! A node is a run of pages below its parent; children of a node differ in their first page.
 
 use crate::compare::common_prefix;
+use crate::events::EventLog;
 use crate::namespaces::Namespaces;
 use crate::pool::PagePool;
 use crate::recency::Recency;
@@ -162,6 +163,20 @@ impl Tree {
         &self.segments[node.segment].pages[node.span()]
     }
 
+    /// `node` and its ancestors, the root last.
+    pub(crate) fn path_up(&self, node: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(node), |&node| {
+            let parent = self.nodes[node].parent;
+            (parent != NIL).then_some(parent)
+        })
+    }
+
+    /// The namespace `node` belongs to. O(depth).
+    pub(crate) fn namespace_of(&self, node: u32) -> &[u8] {
+        let root = self.path_up(node).last().unwrap_or(node);
+        self.namespaces.name(self.nodes[root].segment)
+    }
+
     pub(crate) fn first_page(&self, node: u32) -> &[u32] {
         let node = &self.nodes[node];
         let start = node.start as usize * self.page_size;
@@ -256,7 +271,12 @@ impl Tree {
 
     /// Gives up to `max` pages from the tail of the oldest node to the pool; returns how many,
     /// 0 when nothing is evictable. O(pages), whatever the number of nodes.
-    pub(crate) fn trim_oldest(&mut self, max: usize, pool: &mut PagePool) -> usize {
+    pub(crate) fn trim_oldest(
+        &mut self,
+        max: usize,
+        pool: &mut PagePool,
+        log: Option<&mut EventLog>,
+    ) -> usize {
         let oldest = self.recency.oldest;
         if oldest == NIL {
             return 0;
@@ -268,7 +288,11 @@ impl Tree {
         n.len -= to_u32(given);
         let emptied = n.len == 0;
         let segment = &mut self.segments[n.segment];
-        pool.give_up(&segment.pages[span.end - given..span.end]);
+        let tail = &segment.pages[span.end - given..span.end];
+        pool.give_up(tail);
+        if let Some(log) = log {
+            log.removed(tail);
+        }
         segment.truncate(span.end - given, self.page_size);
         self.evictable -= given;
         if emptied {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampway_prefix_cache::{Error, Match, PrefixCache};
+use rampway_prefix_cache::{Error, Event, Match, PrefixCache};
 
 const PAGE: usize = 2;
 const PAGES: usize = 24;
@@ -40,6 +40,7 @@ pub enum Op {
         pin: usize,
     },
     ExpirePins(u64),
+    RestartEvents,
     /// Things that must be refused without a trace.
     Misuse {
         page: u32,
@@ -133,6 +134,8 @@ pub struct World {
     cache: PrefixCache,
     model: Model,
     running: Vec<Request>,
+    /// What a router knows from events: the prefix of each block by its name.
+    told: BTreeMap<u64, Prefix>,
 }
 
 fn name(namespace: u8) -> &'static [u8] {
@@ -141,10 +144,13 @@ fn name(namespace: u8) -> &'static [u8] {
 
 impl World {
     pub fn new() -> Self {
+        let mut cache = PrefixCache::new(PAGES, PAGE).unwrap();
+        cache.enable_events(1000);
         Self {
-            cache: PrefixCache::new(PAGES, PAGE).unwrap(),
+            cache,
             model: Model::default(),
             running: Vec::new(),
+            told: BTreeMap::new(),
         }
     }
 
@@ -179,10 +185,43 @@ impl World {
             }
             Op::Unpin { .. } => assert!(!self.cache.unpin(0)),
             Op::ExpirePins(now) => self.expire_pins(now),
+            Op::RestartEvents => self.cache.enable_events(1000),
             Op::Retire(step) => self.retire(step),
             Op::Misuse { page, handle } => self.misuse(page, handle),
         }
+        self.hear();
         self.compare();
+    }
+
+    /// Follows the events as a router does; each must fit what was told before.
+    fn hear(&mut self) {
+        let drained = self.cache.drain_events();
+        assert_eq!(drained.lost, 0);
+        for event in drained.events {
+            match event {
+                Event::Stored {
+                    namespace,
+                    parent,
+                    blocks,
+                    tokens,
+                } => {
+                    let tenant = u8::from(!namespace.is_empty());
+                    assert_eq!(*namespace, *name(tenant));
+                    let mut prefix = parent.map_or((tenant, Vec::new()), |p| self.told[&p].clone());
+                    assert_eq!(prefix.0, tenant);
+                    for (block, tokens) in blocks.into_iter().zip(tokens.chunks_exact(PAGE)) {
+                        prefix.1.extend(tokens);
+                        assert_eq!(self.told.insert(block, prefix.clone()), None);
+                    }
+                }
+                Event::Removed { blocks } => {
+                    for block in blocks {
+                        assert!(self.told.remove(&block).is_some());
+                    }
+                }
+                Event::Cleared => self.told.clear(),
+            }
+        }
     }
 
     fn start(&mut self, namespace: u8, tokens: &[u32], publish: usize) {
@@ -363,6 +402,8 @@ impl World {
             (stats.pins, stats.pinned_pages),
             (self.model.pins.len(), pinned)
         );
+        let told: BTreeSet<&Prefix> = self.told.values().collect();
+        assert!(told.into_iter().eq(self.model.cached.keys()));
         let pages: BTreeSet<u32> = self.model.cached.values().map(|c| c.page).collect();
         assert_eq!(pages.len(), self.model.cached.len());
         for (namespace, tokens) in self.model.cached.keys() {
