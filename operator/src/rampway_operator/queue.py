@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from rampway_operator.errors import ApiError
+
 __all__ = ["Key", "WorkQueue"]
 
 FIRST_RETRY_SECONDS = 1.0
@@ -141,9 +143,15 @@ class WorkQueue:
     async def _look(self, key: Key) -> None:
         try:
             again = await self.work(key)
-        except Exception:
+        except Exception as error:
             again = self._backoff(key)
-            log.exception("reconcile failed", key=str(key), retry_in_s=round(again, 1))
+            log.warning(
+                "look failed",
+                key=str(key),
+                error=str(error),
+                retry_in_s=round(again, 1),
+                exc_info=not isinstance(error, ApiError),
+            )
         else:
             self._failures.pop(key, None)
         finally:
