@@ -4,6 +4,7 @@ use crate::events::EventLog;
 use crate::handles::{Handles, Lock};
 use crate::pins::Pins;
 use crate::pool::PagePool;
+use crate::recency::{Policy, TOP};
 use crate::stats::Counters;
 use crate::tree::{NIL, Tree, to_u32};
 use crate::waiting::Waiting;
@@ -46,7 +47,8 @@ pub struct PrefixCache {
 }
 
 impl PrefixCache {
-    /// Makes an empty cache of `num_pages` pages (page 0 reserved) of `page_size` tokens.
+    /// Makes an empty cache of `num_pages` pages (page 0 reserved) of `page_size` tokens that
+    /// evicts what was used longest ago.
     ///
     /// O(`num_pages`); nothing after this costs more than what it touches.
     ///
@@ -60,12 +62,20 @@ impl PrefixCache {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn new(num_pages: usize, page_size: usize) -> Result<Self> {
+        Self::with_policy(num_pages, page_size, Policy::Lru)
+    }
+
+    /// As [`Self::new`], with another eviction policy.
+    ///
+    /// # Errors
+    /// [`Error::NumPages`], [`Error::PageSize`].
+    pub fn with_policy(num_pages: usize, page_size: usize, policy: Policy) -> Result<Self> {
         const LARGEST: usize = 65536;
         if !page_size.is_power_of_two() || page_size > LARGEST {
             return Err(Error::PageSize { got: page_size });
         }
         Ok(Self {
-            tree: Tree::new(page_size),
+            tree: Tree::new(page_size, policy),
             pool: PagePool::new(num_pages)?,
             handles: Handles::default(),
             waiting: Waiting::default(),
@@ -96,14 +106,18 @@ impl PrefixCache {
     /// O(tokens found + nodes on the path); a miss is O(1) in the number of tokens and children.
     pub fn match_lock(&mut self, namespace: &[u8], tokens: &[u32]) -> Match {
         let root = self.tree.lock_root(namespace);
-        let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens));
+        let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens), 1);
         let matched_tokens = pages * self.tree.page_size;
         self.counters.lookups += 1;
         self.counters.queried_tokens += tokens.len() as u64;
         self.counters.matched_tokens += matched_tokens as u64;
         let held = to_u32(pages);
         Match {
-            handle: self.handles.add(Lock { node, held }),
+            handle: self.handles.add(Lock {
+                node,
+                held,
+                priority: 0,
+            }),
             matched_tokens,
         }
     }
@@ -125,7 +139,7 @@ impl PrefixCache {
     /// # Errors
     /// [`Error::StaleHandle`]; [`Error::TooShort`] when they do not fit.
     pub fn fill_pages(&self, handle: u64, out: &mut [u32]) -> Result<usize> {
-        let Lock { mut node, held } = self.handles.get(handle)?;
+        let Lock { mut node, held, .. } = self.handles.get(handle)?;
         let held = held as usize;
         let got = out.len();
         let mut rest = out
@@ -197,7 +211,7 @@ impl PrefixCache {
         let offered = &pages[have..held];
         self.pool.claim(offered)?;
 
-        let (mut node, known) = self.tree.lock_below(lock.node, &tokens[fresh..]);
+        let (mut node, known) = self.tree.lock_below(lock.node, &tokens[fresh..], 0);
         let (duplicates, adopted) = offered.split_at(known);
         self.pool.unclaim(duplicates);
         if !adopted.is_empty() {
@@ -207,7 +221,7 @@ impl PrefixCache {
                 let parent = self.tree.pages(node).last().copied();
                 log.stored(self.tree.namespace_of(node), parent, adopted, tokens);
             }
-            node = self.tree.grow(node, tokens, adopted);
+            node = self.tree.grow(node, tokens, adopted, lock.priority);
         }
         let held_pages = to_u32(held);
         self.handles.set(
@@ -215,14 +229,32 @@ impl PrefixCache {
             Lock {
                 node,
                 held: held_pages,
+                ..lock
             },
         )?;
+        if lock.priority > 0 {
+            self.tree.raise_priority(node, lock.priority);
+        }
         self.counters.inserted_pages += adopted.len() as u64;
         Ok(Inserted {
             held,
             adopted: adopted.len(),
             duplicates: duplicates.to_vec(),
         })
+    }
+
+    /// Raises the priority of what `handle` protects, and of what is inserted through it later,
+    /// to at least `priority`; a higher one is evicted later under [`Policy::Priority`] and
+    /// means nothing under the others. Above 63 counts as 63. O(nodes on the path).
+    ///
+    /// # Errors
+    /// [`Error::StaleHandle`].
+    pub fn prioritize(&mut self, handle: u64, priority: u8) -> Result<()> {
+        let lock = self.handles.get(handle)?;
+        let priority = priority.min(TOP).max(lock.priority);
+        self.handles.set(handle, Lock { priority, ..lock })?;
+        self.tree.raise_priority(lock.node, priority);
+        Ok(())
     }
 
     /// Free and evictable pages: what `alloc` could hand out now. O(1).

@@ -1,7 +1,7 @@
 //! The self-check: every invariant this crate relies on, recomputed from scratch.
 
 use crate::handles::Lock;
-use crate::tree::{NIL, Node};
+use crate::tree::Node;
 use crate::waiting::Item;
 use crate::{Error, PrefixCache, Result};
 
@@ -84,7 +84,8 @@ impl PrefixCache {
             Item::Unlock(lock) => Some(*lock),
             Item::Free(_) => None,
         });
-        for Lock { node, held } in self.handles.locks().chain(waiting).chain(self.pins.locks()) {
+        for Lock { node, held, .. } in self.handles.locks().chain(waiting).chain(self.pins.locks())
+        {
             let mut pages = 0;
             for node in tree.path_up(node) {
                 locks[node as usize] += 1;
@@ -102,29 +103,26 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// The list holds exactly the unlocked nodes, children before their parents.
+    /// The lists hold exactly the unlocked nodes; a child comes before its parent.
     fn check_recency(&self, live: &[(u32, &Node)]) -> Result<()> {
         let tree = &self.tree;
         let mut place = vec![0_usize; tree.nodes.slots().count()];
-        let (mut node, mut older, mut length) = (tree.recency.oldest, NIL, 0);
-        while node != NIL {
-            length += 1;
-            require(
-                place[node as usize] == 0 && tree.nodes[node].older == older,
-                || format!("recency list is broken at node {node}"),
-            )?;
-            place[node as usize] = length;
-            older = node;
-            node = tree.nodes[node].younger;
+        let mut length = 0;
+        for (class, list) in tree.recency.lists(&tree.nodes, live.len() + 1) {
+            let linked = tree.recency.is_linked(&tree.nodes, class, &list);
+            require(linked, || format!("list of class {class} is broken"))?;
+            for node in list {
+                length += 1;
+                place[node as usize] = length;
+            }
         }
-        require(tree.recency.youngest == older, || "youngest differs".into())?;
         for &(index, node) in live.iter().filter(|(_, node)| !node.is_root()) {
             let (own, above) = (place[index as usize], place[node.parent as usize]);
             require((own > 0) == (node.locks == 0), || {
                 format!("node {index} is locked and evictable, or neither")
             })?;
             require(above == 0 || own < above, || {
-                format!("node {index} is younger than its parent")
+                format!("node {index} is evicted after its parent")
             })?;
         }
         let unlocked = live

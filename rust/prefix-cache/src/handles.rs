@@ -8,6 +8,8 @@ pub(crate) struct Lock {
     pub(crate) node: u32,
     /// Pages from the root to the end of `node`.
     pub(crate) held: u32,
+    /// What is inserted through the handle gets this priority.
+    pub(crate) priority: u8,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +101,11 @@ const fn parts(handle: u64) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    const LOCK: Lock = Lock { node: 7, held: 3 };
+    const LOCK: Lock = Lock {
+        node: 7,
+        held: 3,
+        priority: 0,
+    };
 
     #[test]
     fn given_a_removed_handle_when_its_slot_is_reused_then_the_old_one_stays_stale() {

@@ -57,6 +57,7 @@ pub use error::{Error, Result};
 pub use events::{Drained, Event};
 pub use pins::Pin;
 pub use pool::Owner;
+pub use recency::Policy;
 pub use stats::Stats;
 
 /// The largest token id and page id: both must fit an `i32` row of the engine.

@@ -104,10 +104,17 @@ impl PrefixCache {
             return Err(Error::PinQuota { need, left });
         }
         let root = self.tree.lock_root(namespace);
-        let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens));
+        let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens), 0);
         let held = to_u32(pages);
         Ok(Some(Pin {
-            id: self.pins.add(Lock { node, held }, deadline),
+            id: self.pins.add(
+                Lock {
+                    node,
+                    held,
+                    priority: 0,
+                },
+                deadline,
+            ),
             tokens: pages * self.tree.page_size,
         }))
     }

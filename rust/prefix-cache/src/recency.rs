@@ -1,50 +1,150 @@
-//! Which node is evicted next: a list of **all** unlocked nodes, oldest to youngest.
+//! Which node is evicted next: lists of **all** unlocked nodes, one a class, oldest to youngest.
 //!
-//! A release links its path from the leaf to the root, and every lock on a node is also a lock on
-//! its ancestors. So a parent was always linked after its children, is younger than they are, and
-//! the oldest node is a leaf: eviction never has to search for one.
+//! The victim is the oldest node of the lowest class that has one. It is always a leaf, because
+//! of two facts that hold for every unlocked parent and child:
+//! 1. The parent's class is at least the child's: hits and priorities are raised along whole
+//!    paths from the root, and a new child starts no higher than its parent.
+//! 2. In the same class the parent is younger: a release links its path from the leaf to the
+//!    root, and every lock on a node is also a lock on its ancestors.
+//!
+//! A child of the victim would have its class by 1 and be older by 2, so the victim would not be
+//! the oldest. Nothing is ever searched or sorted.
 
 use crate::slab::Slab;
 use crate::tree::{NIL, Node};
 
-/// The two ends of a doubly linked list that runs through the nodes. All operations are O(1).
+/// What is evicted first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// What was used longest ago.
+    #[default]
+    Lru,
+    /// What `match_lock` found least often (63 and more are equal); among these the oldest.
+    Lfu,
+    /// What `match_lock` has never found, oldest first; then the rest, oldest first. One pass
+    /// over many new texts cannot drive out what is in use.
+    Slru,
+    /// The lowest priority, see [`crate::PrefixCache::prioritize`]; among these the oldest.
+    Priority,
+}
+
+/// The highest class, so that one word says which classes have a node.
+pub(crate) const TOP: u8 = 63;
+
+impl Policy {
+    fn class(self, node: &Node) -> u8 {
+        match self {
+            Self::Lru => 0,
+            Self::Lfu => node.hits,
+            Self::Slru => node.hits.min(1),
+            Self::Priority => node.priority,
+        }
+    }
+
+    /// Whether pages new to the cache, inserted at `priority`, may join `node` without ever
+    /// being evicted in another order than as a node of their own.
+    pub(crate) fn may_join(self, node: &Node, priority: u8) -> bool {
+        match self {
+            Self::Lru => true,
+            Self::Lfu | Self::Slru => node.hits == 0,
+            Self::Priority => node.priority == priority,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    oldest: u32,
+    youngest: u32,
+}
+
+/// Doubly linked lists that run through the nodes. All operations are O(1).
 #[derive(Debug)]
 pub(crate) struct Recency {
-    pub(crate) oldest: u32,
-    pub(crate) youngest: u32,
+    pub(crate) policy: Policy,
+    /// One bit for each class that has a node.
+    occupied: u64,
+    ends: [Ends; TOP as usize + 1],
 }
 
 impl Recency {
-    pub(crate) const fn new() -> Self {
-        Self {
+    pub(crate) const fn new(policy: Policy) -> Self {
+        let none = Ends {
             oldest: NIL,
             youngest: NIL,
+        };
+        Self {
+            policy,
+            occupied: 0,
+            ends: [none; TOP as usize + 1],
         }
     }
 
-    /// Links `node` as the youngest.
+    /// The node to evict next, or `NIL`.
+    pub(crate) const fn victim(&self) -> u32 {
+        match self.occupied {
+            0 => NIL,
+            occupied => self.ends[occupied.trailing_zeros() as usize].oldest,
+        }
+    }
+
+    /// Links `node` as the youngest of its class.
     #[inline]
     pub(crate) fn push(&mut self, nodes: &mut Slab<Node>, node: u32) {
-        let older = std::mem::replace(&mut self.youngest, node);
+        let class = self.policy.class(&nodes[node]);
+        let ends = &mut self.ends[class as usize];
+        let older = std::mem::replace(&mut ends.youngest, node);
         nodes[node].older = older;
         nodes[node].younger = NIL;
-        match older {
-            NIL => self.oldest = node,
-            _ => nodes[older].younger = node,
+        if older == NIL {
+            ends.oldest = node;
+            self.occupied |= 1 << class;
+        } else {
+            nodes[older].younger = node;
         }
     }
 
-    /// Unlinks `node`.
+    /// Unlinks `node`, whose hits and priority are what they were when it was linked.
     #[inline]
     pub(crate) fn remove(&mut self, nodes: &mut Slab<Node>, node: u32) {
+        let class = self.policy.class(&nodes[node]);
+        let ends = &mut self.ends[class as usize];
         let Node { older, younger, .. } = nodes[node];
         match older {
-            NIL => self.oldest = younger,
+            NIL => ends.oldest = younger,
             _ => nodes[older].younger = younger,
         }
         match younger {
-            NIL => self.youngest = older,
+            NIL => ends.youngest = older,
             _ => nodes[younger].older = older,
         }
+        if ends.oldest == NIL {
+            self.occupied &= !(1 << class);
+        }
+    }
+
+    /// For `check`: each class with its list, oldest first; stops at `limit` nodes.
+    pub(crate) fn lists<'n>(
+        &'n self,
+        nodes: &'n Slab<Node>,
+        limit: usize,
+    ) -> impl Iterator<Item = (u8, Vec<u32>)> + 'n {
+        (0..=TOP).map(move |class| {
+            let some = |node: u32| (node != NIL).then_some(node);
+            let first = some(self.ends[class as usize].oldest);
+            let list = std::iter::successors(first, |&node| some(nodes[node].younger));
+            (class, list.take(limit).collect())
+        })
+    }
+
+    /// For `check`: whether the list of `class`, which holds these nodes, is linked both ways.
+    pub(crate) fn is_linked(&self, nodes: &Slab<Node>, class: u8, list: &[u32]) -> bool {
+        let ends = self.ends[class as usize];
+        let older = std::iter::once(&NIL).chain(list);
+        (self.occupied >> class & 1 == 1) != list.is_empty()
+            && ends.youngest == list.last().copied().unwrap_or(NIL)
+            && list.iter().zip(older).all(|(&node, &older)| {
+                nodes[node].older == older && self.policy.class(&nodes[node]) == class
+            })
     }
 }

@@ -6,7 +6,7 @@ use crate::compare::common_prefix;
 use crate::events::EventLog;
 use crate::namespaces::Namespaces;
 use crate::pool::PagePool;
-use crate::recency::Recency;
+use crate::recency::{Policy, Recency, TOP};
 use crate::segment::Segment;
 use crate::slab::Slab;
 use crate::table::{ChildTable, KeyHash};
@@ -29,6 +29,10 @@ pub(crate) struct Node {
     pub(crate) locks: u32,
     pub(crate) older: u32,
     pub(crate) younger: u32,
+    /// How often `match_lock` found all of it, up to `TOP`.
+    pub(crate) hits: u8,
+    /// The highest priority of the handles that covered it.
+    pub(crate) priority: u8,
 }
 
 impl Default for Node {
@@ -43,6 +47,8 @@ impl Default for Node {
             locks: 0,
             older: NIL,
             younger: NIL,
+            hits: 0,
+            priority: 0,
         }
     }
 }
@@ -50,6 +56,11 @@ impl Default for Node {
 impl Node {
     pub(crate) const fn is_root(&self) -> bool {
         self.parent == NIL
+    }
+
+    /// Only while locked: it may change the node's class.
+    fn add_hits(&mut self, hits: u8) {
+        self.hits = (self.hits + hits).min(TOP);
     }
 
     pub(crate) const fn span(&self) -> std::ops::Range<usize> {
@@ -71,14 +82,14 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn new(page_size: usize) -> Self {
+    pub(crate) fn new(page_size: usize, policy: Policy) -> Self {
         Self {
             page_size,
             nodes: Slab::new(),
             segments: Slab::new(),
             table: ChildTable::new(),
             namespaces: Namespaces::new(),
-            recency: Recency::new(),
+            recency: Recency::new(policy),
             evictable: 0,
             protected: 0,
         }
@@ -117,16 +128,19 @@ impl Tree {
     }
 
     /// Locks what of `rest` (whole pages only) is cached below `node`, splitting a node that is
-    /// matched in part. Returns the last node locked, or `node`, and the pages found.
-    pub(crate) fn lock_below(&mut self, mut node: u32, mut rest: &[u32]) -> (u32, usize) {
+    /// matched in part, and adds `hits`. Returns the last node locked, or `node`, and the pages
+    /// found.
+    pub(crate) fn lock_below(&mut self, mut node: u32, mut rest: &[u32], hits: u8) -> (u32, usize) {
         let mut found = 0;
         while let Some((child, pages)) = self.child(node, rest) {
             found += pages;
             if pages < self.nodes[child].len as usize {
                 node = self.split_and_lock_upper(child, pages);
+                self.nodes[node].add_hits(hits);
                 break;
             }
             self.lock(child);
+            self.nodes[child].add_hits(hits);
             node = child;
             rest = &rest[pages * self.page_size..];
         }
@@ -212,6 +226,15 @@ impl Tree {
         }
     }
 
+    /// Raises the priority of the locked `node` and its ancestors to at least `priority`.
+    pub(crate) fn raise_priority(&mut self, mut node: u32, priority: u8) {
+        while node != NIL {
+            let n = &mut self.nodes[node];
+            n.priority = n.priority.max(priority);
+            node = n.parent;
+        }
+    }
+
     /// Splits `lower` after `pages` pages and returns the new, locked node above it. O(1), no copy.
     ///
     /// `lower` keeps its index, so its children's keys and the locks on it stay as they are.
@@ -231,6 +254,8 @@ impl Tree {
             hash,
             children: 1,
             locks: old.locks + 1,
+            hits: old.hits,
+            priority: old.priority,
             ..Node::default()
         });
         self.table.replace(hash, lower, upper);
@@ -246,12 +271,14 @@ impl Tree {
 
     /// Adds pages below `node`, which the caller has locked; returns the locked node they are in.
     ///
-    /// A leaf nobody else has locked grows in place, so a prompt computed in chunks, or a
-    /// conversation, is one node and not a chain.
-    pub(crate) fn grow(&mut self, node: u32, tokens: &[u32], pages: &[u32]) -> u32 {
+    /// A leaf nobody else has locked grows in place if the policy lets it, so a prompt computed
+    /// in chunks, or a conversation, is one node and not a chain.
+    pub(crate) fn grow(&mut self, node: u32, tokens: &[u32], pages: &[u32], priority: u8) -> u32 {
         self.protected += pages.len();
+        let policy = self.recency.policy;
         let n = &mut self.nodes[node];
-        if !n.is_root() && n.locks == 1 && n.children == 0 {
+        let ours_alone = !n.is_root() && n.locks == 1 && n.children == 0;
+        if ours_alone && policy.may_join(n, priority) {
             n.len += to_u32(pages.len());
             self.segments[n.segment].extend(tokens, pages);
             return node;
@@ -263,13 +290,14 @@ impl Tree {
             len: to_u32(pages.len()),
             hash: self.table.hash(node, &tokens[..self.page_size]),
             locks: 1,
+            priority,
             ..Node::default()
         });
         self.table.add(leaf, |node| self.nodes[node].hash);
         leaf
     }
 
-    /// Gives up to `max` pages from the tail of the oldest node to the pool; returns how many,
+    /// Gives up to `max` pages from the tail of the policy's victim to the pool; returns how many,
     /// 0 when nothing is evictable. O(pages), whatever the number of nodes.
     pub(crate) fn trim_oldest(
         &mut self,
@@ -277,12 +305,12 @@ impl Tree {
         pool: &mut PagePool,
         log: Option<&mut EventLog>,
     ) -> usize {
-        let oldest = self.recency.oldest;
-        if oldest == NIL {
+        let victim = self.recency.victim();
+        if victim == NIL {
             return 0;
         }
-        let n = &mut self.nodes[oldest];
-        debug_assert_eq!(n.children, 0, "the oldest node is a leaf");
+        let n = &mut self.nodes[victim];
+        debug_assert_eq!(n.children, 0, "the victim is a leaf");
         let given = max.min(n.len as usize);
         let span = n.span();
         n.len -= to_u32(given);
@@ -296,7 +324,7 @@ impl Tree {
         segment.truncate(span.end - given, self.page_size);
         self.evictable -= given;
         if emptied {
-            self.remove_leaf(oldest);
+            self.remove_leaf(victim);
         }
         given
     }

@@ -3,6 +3,7 @@
 mod world;
 
 use proptest::prelude::*;
+use rampway_prefix_cache::Policy;
 use world::{Op, World};
 
 fn text() -> impl Strategy<Value = Vec<u32>> {
@@ -15,6 +16,8 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (0..2_u8, text(), 0..26_usize)
             .prop_map(|(namespace, tokens, publish)| Op::Start { namespace, tokens, publish }),
         4 => (request.clone(), text()).prop_map(|(request, tokens)| Op::Publish { request, tokens }),
+        1 => (request.clone(), 0..4_u8)
+            .prop_map(|(request, priority)| Op::Prioritize { request, priority }),
         5 => (request, prop::option::of(0..20_u64)).prop_map(|(request, fence)| Op::End { request, fence }),
         1 => (0..8_usize).prop_map(Op::Evict),
         1 => (0..20_u64).prop_map(Op::Retire),
@@ -28,18 +31,27 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn policy() -> impl Strategy<Value = Policy> {
+    prop::sample::select(vec![
+        Policy::Lru,
+        Policy::Lfu,
+        Policy::Slru,
+        Policy::Priority,
+    ])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 512,
+        cases: 1024,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn given_any_operations_when_applied_then_cache_and_model_agree(
-        ops in prop::collection::vec(op(), 1..60)
+        policy in policy(), ops in prop::collection::vec(op(), 1..60)
     ) {
-        let mut world = World::new();
+        let mut world = World::new(policy);
         for op in ops {
             world.apply(op);
         }

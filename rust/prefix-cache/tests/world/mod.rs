@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampway_prefix_cache::{Error, Event, Match, PrefixCache};
+use rampway_prefix_cache::{Error, Event, Match, Policy, PrefixCache};
 
 const PAGE: usize = 2;
 const PAGES: usize = 24;
@@ -22,6 +22,11 @@ pub enum Op {
     Publish {
         request: usize,
         tokens: Vec<u32>,
+    },
+    /// Make what a request uses more valuable.
+    Prioritize {
+        request: usize,
+        priority: u8,
     },
     /// Finish or abort.
     End {
@@ -56,6 +61,8 @@ struct Cached {
     page: u32,
     locks: u32,
     touched: u64,
+    hits: u8,
+    priority: u8,
 }
 
 #[derive(Debug)]
@@ -66,10 +73,12 @@ struct Request {
     /// Pages the handle holds, then pages the request owns.
     row: Vec<u32>,
     held: usize,
+    priority: u8,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Model {
+    policy: Policy,
     cached: BTreeMap<Prefix, Cached>,
     clock: u64,
     retired: Option<u64>,
@@ -108,6 +117,23 @@ impl Model {
         }
     }
 
+    fn class(&self, cached: &Cached) -> u8 {
+        match self.policy {
+            Policy::Lru => 0,
+            Policy::Lfu => cached.hits.min(63),
+            Policy::Slru => u8::from(cached.hits > 0),
+            Policy::Priority => cached.priority,
+        }
+    }
+
+    fn raise(&mut self, namespace: u8, tokens: &[u32], held: usize, priority: u8) {
+        for n in 1..=held {
+            let key = Self::prefix(namespace, tokens, n);
+            let cached = self.cached.get_mut(&key).unwrap();
+            cached.priority = cached.priority.max(priority);
+        }
+    }
+
     fn evictable(&self) -> usize {
         self.cached.values().filter(|c| c.locks == 0).count()
     }
@@ -118,7 +144,7 @@ impl Model {
                 .cached
                 .iter()
                 .filter(|(_, c)| c.locks == 0)
-                .min_by_key(|(_, c)| c.touched)
+                .min_by_key(|(_, c)| (self.class(c), c.touched))
                 .map(|(key, _)| key.clone());
             match oldest {
                 Some(key) => drop(self.cached.remove(&key)),
@@ -143,12 +169,20 @@ fn name(namespace: u8) -> &'static [u8] {
 }
 
 impl World {
-    pub fn new() -> Self {
-        let mut cache = PrefixCache::new(PAGES, PAGE).unwrap();
+    pub fn new(policy: Policy) -> Self {
+        let mut cache = PrefixCache::with_policy(PAGES, PAGE, policy).unwrap();
         cache.enable_events(1000);
         Self {
             cache,
-            model: Model::default(),
+            model: Model {
+                policy,
+                cached: BTreeMap::new(),
+                clock: 0,
+                retired: None,
+                waiting_locks: BTreeMap::new(),
+                waiting_pages: BTreeMap::new(),
+                pins: Vec::new(),
+            },
             running: Vec::new(),
             told: BTreeMap::new(),
         }
@@ -169,7 +203,14 @@ impl World {
                 let request = self.running.swap_remove(request % self.running.len());
                 self.end(request, fence);
             }
-            Op::Publish { .. } | Op::End { .. } => {}
+            Op::Prioritize { request, priority } if !self.running.is_empty() => {
+                let request = request % self.running.len();
+                let r = &mut self.running[request];
+                r.priority = r.priority.max(priority);
+                self.cache.prioritize(r.handle, priority).unwrap();
+                self.model.raise(r.namespace, &r.tokens, r.held, r.priority);
+            }
+            Op::Publish { .. } | Op::End { .. } | Op::Prioritize { .. } => {}
             Op::Evict(n) => assert_eq!(self.cache.evict(n), self.model.evict(n)),
             Op::Clear => assert_eq!(self.cache.clear(), self.model.evict(usize::MAX)),
             Op::Pin {
@@ -232,6 +273,11 @@ impl World {
             matched_tokens,
         } = self.cache.match_lock(name(namespace), tokens);
         assert_eq!(matched_tokens, known.len() * PAGE);
+        for n in 1..=known.len() {
+            let key = Model::prefix(namespace, tokens, n);
+            let cached = self.model.cached.get_mut(&key).unwrap();
+            cached.hits = cached.hits.saturating_add(1);
+        }
         self.model.lock(namespace, tokens, 0, known.len());
 
         let mut row = vec![0; tokens.len().div_ceil(PAGE)];
@@ -255,6 +301,7 @@ impl World {
             tokens: tokens.to_vec(),
             row,
             held,
+            priority: 0,
         });
         self.publish(self.running.len() - 1, &tokens[..publish.min(tokens.len())]);
     }
@@ -281,10 +328,13 @@ impl World {
                 page: r.row[n - 1],
                 locks: 1,
                 touched: 0,
+                hits: 0,
+                priority: r.priority,
             };
             let key = Model::prefix(r.namespace, tokens, n);
             assert!(self.model.cached.insert(key, cached).is_none());
         }
+        self.model.raise(r.namespace, tokens, total, r.priority);
         self.cache.free(&done.duplicates, None).unwrap();
         self.cache.fill_pages(r.handle, &mut r.row).unwrap();
         r.tokens = tokens.to_vec();
