@@ -36,6 +36,7 @@ def _build(_: argparse.Namespace) -> None:
 
 def _up(arguments: argparse.Namespace) -> None:
     prerequisites.require_root_on_linux()
+    prerequisites.refuse_kubernetes_node()
     prerequisites.ensure_programs(prerequisites.CLUSTER_PROGRAMS)
     gobuild.build()
     asked = lifecycle.Settings(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from types import FrameType
 
@@ -72,7 +73,9 @@ def down(layout: Layout) -> None:
     """Removes everything of the cluster; fine when there is nothing."""
     with _locked(layout):
         teardown.tear_down(layout)
-    layout.lock.unlink(missing_ok=True)
+        layout.lock.unlink(missing_ok=True)
+    with suppress(OSError):  # other clusters' locks
+        layout.lock.parent.rmdir()
 
 
 def missing(layout: Layout, settings: Settings) -> str:
@@ -108,6 +111,8 @@ def _start(layout: Layout, settings: Settings) -> None:
     if settings.node:
         with heartbeat("starting the node", expected_s=6):
             _start_node(layout)
+    # Last: the controllers need some seconds of their own.
+    _wait(layout, "the controllers", api.control_plane_missing, CONTROL_PLANE)
     say(f"cluster {layout.name} is up: KUBECONFIG={layout.kubeconfig()}")
 
 
@@ -118,7 +123,6 @@ def _start_control_plane(layout: Layout, settings: Settings) -> None:
     # The controllers give up at once when the roles that let them read are not there yet.
     _wait(layout, "the API server", api.server_missing, ("etcd", "kube-apiserver"))
     processes.ensure(layout, controlplane.controller_manager(layout))
-    _wait(layout, "the control plane", api.control_plane_missing, CONTROL_PLANE)
 
 
 def _start_node(layout: Layout) -> None:
@@ -153,7 +157,19 @@ def _locked(layout: Layout) -> Iterator[None]:
         except BlockingIOError:
             with heartbeat(f"waiting for another command on cluster {layout.name}"):
                 fcntl.flock(file, fcntl.LOCK_EX)
+        if _is_current(file.fileno(), layout):
+            yield
+            return
+    # The command that held the lock was a `down`, which deleted the file: take the next one.
+    with _locked(layout):
         yield
+
+
+def _is_current(descriptor: int, layout: Layout) -> bool:
+    try:
+        return os.fstat(descriptor).st_ino == layout.lock.stat().st_ino
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -50,6 +50,22 @@ def require_root_on_linux() -> None:
         )
 
 
+def refuse_kubernetes_node() -> None:
+    """A kubelet deletes the device plugins' sockets of any other on the machine when it starts."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "exe").readlink().name != "kubelet":
+                continue
+            ours = b"/var/lib/rampway/" in (process / "cmdline").read_bytes()
+        except OSError:  # ended, or a kernel thread
+            continue
+        if not ours:
+            raise ClusterError(
+                f"this machine is a Kubernetes node already: got kubelet, process {process.name}",
+                "use its cluster through E2E_KUBECONFIG, or another machine",
+            )
+
+
 def ensure_programs(programs: dict[str, str]) -> None:
     """Installs the Debian packages of programs that are missing, saying so."""
     missing = {package for program, package in programs.items() if not shutil.which(program)}

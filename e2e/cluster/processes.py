@@ -130,6 +130,16 @@ def strays(layout: Layout) -> list[int]:
     return found
 
 
+def kubelets() -> list[int]:
+    """All kubelets on the machine, also those of other clusters and of the machine itself."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (folder / "exe").readlink().name == "kubelet":
+                found.append(int(folder.name))
+    return found
+
+
 def kill(pids: Sequence[int], wait_s: float = 10) -> None:
     """Ends processes for good and waits until they are gone: nothing of theirs is kept."""
     for pid in pids:

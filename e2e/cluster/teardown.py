@@ -17,22 +17,32 @@ from cluster.layout import Layout
 
 CNI_RESULTS = Path("/var/lib/cni/results")
 CONTAINER_LOG_LINKS = Path("/var/log/containers")
+KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")  # fixed in the kubelet
+SHARED_FOLDERS = (
+    Path("/var/lib/rampway"),
+    Path("/run/rampway"),
+    CONTAINER_LOG_LINKS,
+    CNI_RESULTS,
+    CNI_RESULTS.parent,
+    KUBELET_SOCKET.parent,
+    KUBELET_SOCKET.parent.parent,
+    Path("/run/containerd/s"),
+    Path("/run/containerd"),
+)
 
 
 def tear_down(layout: Layout) -> None:
     """Kills, unmounts and deletes; raises ClusterError when something would stay behind."""
     # Daemons first: a living kubelet would restart what is killed below it.
     daemons = processes.strays(layout)
-    shim_sockets = _shim_sockets(layout)
+    scattered = _scattered_files(layout)
     processes.kill(daemons)
     processes.kill(cgroups.pids(layout))
     processes.kill(processes.strays(layout))  # whatever a daemon started while it was being ended
     _unmount(layout)
     network.remove(layout)
     cgroups.remove(layout)
-    for socket in shim_sockets:
-        socket.unlink(missing_ok=True)
-    _delete_files(layout)
+    _delete_files(layout, scattered)
     if left := leftovers(layout):
         raise ClusterError(
             f"cluster {layout.name} could not be removed completely: {', '.join(left)} stay",
@@ -89,25 +99,30 @@ def _unescape(point: str) -> str:
     return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), point)
 
 
-def _shim_sockets(layout: Layout) -> list[Path]:
-    """What containerd's shims listen on, outside the state folder; each writes down where."""
-    found = []
-    for file in layout.sockets.glob("containerd/io.containerd.runtime.v2.task/*/*/address"):
+def _scattered_files(layout: Layout) -> list[Path]:
+    """What containerd and the CNI plugins keep outside the cluster's folders, by container id.
+
+    To be called while the state folder still tells the ids.
+    """
+    found = [*CNI_RESULTS.glob(f"{layout.netns}-*")]
+    for container in layout.sockets.glob("containerd/io.containerd.runtime.v2.task/*/*"):
+        found += CNI_RESULTS.glob(f"cni-loopback-{container.name}-*")
         with suppress(OSError):
-            found.append(Path(file.read_text().strip().removeprefix("unix://")))
+            address = (container / "address").read_text().strip()
+            found.append(Path(address.removeprefix("unix://")))
+    if CONTAINER_LOG_LINKS.exists():
+        links = [link for link in CONTAINER_LOG_LINKS.iterdir() if link.is_symlink()]
+        found += [link for link in links if str(link.readlink()).startswith(f"{layout.state}/")]
     return found
 
 
-def _delete_files(layout: Layout) -> None:
+def _delete_files(layout: Layout, scattered: list[Path]) -> None:
     for path in (layout.state, layout.sockets):
         shutil.rmtree(path, ignore_errors=True)
-    for result in CNI_RESULTS.glob(f"{layout.netns}-*"):
-        result.unlink(missing_ok=True)
-    if CONTAINER_LOG_LINKS.exists():
-        for link in CONTAINER_LOG_LINKS.iterdir():
-            with suppress(OSError):
-                if link.is_symlink() and str(link.readlink()).startswith(f"{layout.state}/"):
-                    link.unlink()
-    for parent in {layout.state.parent, layout.sockets.parent, CONTAINER_LOG_LINKS}:
-        with suppress(OSError):  # shared with other clusters, or not empty
-            parent.rmdir()
+    for path in scattered:
+        path.unlink(missing_ok=True)
+    if not processes.kubelets():
+        KUBELET_SOCKET.unlink(missing_ok=True)
+    for folder in SHARED_FOLDERS:
+        with suppress(OSError):  # another cluster, or something else on the machine, still uses it
+            folder.rmdir()
