@@ -146,3 +146,5 @@ def configure_logging(log_format: str, level: str) -> None:
     root.setLevel(level.upper())
     for chatty in ("kopf", "aiohttp.access", "asyncio"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+    # It warns that signals are ignored in its thread, which is what is wanted: they are handled here.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

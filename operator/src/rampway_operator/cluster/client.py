@@ -18,7 +18,12 @@ from urllib.parse import urlencode
 import aiohttp
 import yaml
 from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 
 from rampway_operator.cluster.resources import Resource
 from rampway_operator.errors import (
@@ -29,7 +34,15 @@ from rampway_operator.errors import (
     error_for_status,
 )
 
-__all__ = ["FIELD_MANAGER", "Client", "Credentials", "Object", "connect", "read_credentials"]
+__all__ = [
+    "FIELD_MANAGER",
+    "Client",
+    "Credentials",
+    "Object",
+    "connect",
+    "context_namespace",
+    "read_credentials",
+]
 
 Object = dict[str, Any]
 """One Kubernetes object, as JSON."""
@@ -40,6 +53,16 @@ CONNECT_SECONDS: Final = 5.0
 PAGE: Final = 250
 READ_RETRY_SECONDS: Final = (0.2, 0.5, 1.0)
 LONGEST_RETRY_AFTER: Final = 5.0
+_BAD_KUBECONFIG: Final = (
+    ConfigException,
+    OSError,
+    yaml.YAMLError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
+"""The library assumes a well-formed file and fails in many ways on others."""
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -261,6 +284,20 @@ async def read_credentials(kubeconfig: str | None = None) -> Credentials:
     )
 
 
+def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """The namespace that the kubeconfig's context names; `default` when it names none. Raises ApiError."""
+    try:
+        contexts, active = list_kube_config_contexts(_kubeconfig_path(kubeconfig))
+        chosen = next((c for c in contexts if c["name"] == context), active)
+        return str((chosen.get("context") or {}).get("namespace") or "default")
+    except _BAD_KUBECONFIG as error:
+        raise ApiError(f"cannot read the kubeconfig: {error}") from error
+
+
+def _kubeconfig_path(kubeconfig: str | None) -> str:
+    return kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
 async def _login(kubeconfig: str | None, context: str | None) -> Configuration:
     # Made like this by the library itself: a bare call would copy process-wide defaults.
     configuration: Configuration = type.__call__(Configuration)
@@ -269,13 +306,17 @@ async def _login(kubeconfig: str | None, context: str | None) -> Configuration:
             load_incluster_config(client_configuration=configuration)
         else:
             await load_kube_config(
-                config_file=kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config",
+                config_file=_kubeconfig_path(kubeconfig),
                 context=context,
                 client_configuration=configuration,
                 persist_config=False,
             )
-    except (ConfigException, OSError, yaml.YAMLError, LookupError, TypeError, ValueError) as error:
+    except (ConfigException, OSError) as error:
         raise ApiError(f"cannot log in to a cluster: {error}") from error
+    except _BAD_KUBECONFIG as error:
+        raise ApiError(
+            f"cannot log in to a cluster: {_kubeconfig_path(kubeconfig)} is not a kubeconfig"
+        ) from error
     # Proxy variables of the environment must not carry API calls elsewhere.
     configuration.client_session_kwargs = {"trust_env": False}
     return configuration

@@ -60,6 +60,7 @@ def replica_set_from(obj: Object) -> ReplicaSet | None:
         failure=_condition_message(obj, "ReplicaFailure", "True"),
         number=int(number) if number.isascii() and number.isdigit() else 0,
         image=_engine_image(template),
+        template=dict(template),
     )
 
 

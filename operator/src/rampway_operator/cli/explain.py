@@ -1,0 +1,144 @@
+"""Recomputes stored verdicts from stored evidence, offline: the numbers must agree with what was decided.
+
+It reads nothing but the object; whoever has its YAML can repeat this years later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rampway_operator.cli.session import CommandFailed
+from rampway_operator.core.looks import Bounds
+from rampway_operator.core.parse import InvalidSpec, parse
+from rampway_operator.core.spec import Objective
+from rampway_operator.core.state import Evidence, State, VerdictRecord
+from rampway_operator.core.status import state_from_status
+from rampway_operator.core.verdict import judged
+from rampway_operator.core.wording import title
+
+__all__ = ["Explanation", "Line", "explanation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One objective: what was stored, and what the stored evidence says when it is judged again."""
+
+    objective: str
+    title: str
+    stored: str
+    recomputed: str
+    windows: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    alpha_spent: float
+    message: str
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the stored verdict follows from the stored evidence."""
+        return self.stored == self.recomputed
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All objectives of the rollout under way, and the decisions so far."""
+
+    lines: tuple[Line, ...]
+    approval: str
+    state: State
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every stored verdict follows from its evidence."""
+        return all(line.agrees for line in self.lines)
+
+    def as_data(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "agrees": self.agrees,
+            "approval": self.approval,
+            "objectives": [
+                {field: getattr(line, field) for field in Line.__dataclass_fields__}
+                | {"agrees": line.agrees}
+                for line in self.lines
+            ],
+        }
+
+    def as_text(self) -> RenderableType:
+        """For people."""
+        if not self.lines:
+            return Text("no evidence is stored: no rollout is being judged (see history)")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in (
+            "objective",
+            "stored",
+            "recomputed",
+            "windows",
+            "score",
+            "bounds",
+            "alpha spent",
+        ):
+            table.add_column(column, overflow="fold")
+        for line in self.lines:
+            table.add_row(
+                f"{line.objective}: {line.title}",
+                line.stored,
+                line.recomputed if line.agrees else f"{line.recomputed} !",
+                str(line.windows),
+                _number(line.estimate),
+                f"{_number(line.low)} .. {_number(line.high)}",
+                f"{line.alpha_spent:.4g}",
+            )
+        told = [Text(f"{line.objective}: {line.message}") for line in self.lines]
+        return Group(table, *told)
+
+
+def explanation(found: Mapping[str, Any]) -> Explanation:
+    """What the object's status says about its rollout. Raises CommandFailed when its spec is not valid."""
+    try:
+        spec = parse(found)
+    except InvalidSpec as error:
+        raise CommandFailed(f"the spec is not valid: {error}") from error
+    state = state_from_status(found.get("status"))
+    rollout = state.rollout
+    if rollout is None:
+        return Explanation((), "", state)
+    evidence = {item.objective: item for item in rollout.evidence}
+    objectives = {item.name: item for item in spec.analysis.objectives}
+    lines = [
+        _line(objectives[record.objective], evidence[record.objective], record)
+        for record in rollout.verdicts
+        if record.objective in objectives and record.objective in evidence
+    ]
+    return Explanation(tuple(lines), rollout.approval, state)
+
+
+def _line(objective: Objective, evidence: Evidence, record: VerdictRecord) -> Line:
+    verdict, bounds = judged(objective, evidence)
+    return Line(
+        objective=objective.name,
+        title=title(objective),
+        stored=record.verdict.value,
+        recomputed=verdict.value,
+        windows=evidence.sums.windows,
+        estimate=_of(bounds, "estimate"),
+        low=_of(bounds, "low"),
+        high=_of(bounds, "high"),
+        alpha_spent=evidence.alpha_spent,
+        message=record.message,
+    )
+
+
+def _of(bounds: Bounds | None, name: str) -> float | None:
+    return None if bounds is None else float(getattr(bounds, name))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
