@@ -72,6 +72,19 @@ fn given_nobody_who_drains_when_the_queue_is_full_then_memory_is_bounded_and_the
 }
 
 #[test]
+fn given_a_text_when_its_tail_is_evicted_then_its_last_block_goes_first() {
+    let mut cache = PrefixCache::new(16, 2).unwrap();
+    cache.enable_events(10);
+    publish(&mut cache, b"", &[1, 2, 3, 4, 5, 6]);
+    let mut names = blocks(&mut cache);
+    assert_eq!(cache.evict(2), 2);
+    names.reverse();
+    names.truncate(2);
+    let blocks = names;
+    assert_eq!(cache.drain_events().events, [Event::Removed { blocks }]);
+}
+
+#[test]
 fn given_cached_pages_when_all_are_cleared_then_one_event_says_so() {
     let mut cache = PrefixCache::new(16, 2).unwrap();
     cache.enable_events(10);
