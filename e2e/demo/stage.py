@@ -20,6 +20,10 @@ __all__ = ["CHAT", "IMAGES", "LOAD", "NAMESPACE", "load_pod", "prepare", "say"]
 NAMESPACE = "demo"
 CHAT = Path(__file__).with_name("chat.yaml")
 IMAGES = ("operator", "demo", "demo-v2", "demo-old-libstdcxx")
+LOADED = (
+    "localhost/rampway/operator:dev",
+    *(f"localhost/rampway/server:{tag}" for tag in IMAGES if tag != "operator"),
+)
 # About one request a second: what the real model answers on two cores.
 LOAD = Workload(
     chats_per_second=0.3,
@@ -60,7 +64,7 @@ def prepare() -> Kube:
     say("starting the cluster")
     _cluster("up")
     say("loading the images into the cluster's node")
-    _cluster("load", *IMAGES)
+    _cluster("load", *LOADED)
     kube = Kube.local(_cluster("env"), NAMESPACE)
     say(f"helm install rampway charts/rampway --namespace {NAMESPACE}")
     kube.delete_namespace()

@@ -27,7 +27,16 @@ LOAD = Workload(
     user_words=20,
     max_tokens=8,
 )
-ARGUMENTS = ["--device", "simulated:h100", "--drain-delay", "3", "--drain-timeout", "20"]
+ARGUMENTS = [
+    "--device",
+    "simulated:h100",
+    "--served-model-name",
+    NAME,
+    "--drain-delay",
+    "3",
+    "--drain-timeout",
+    "20",
+]
 
 
 def spec(**changes: Any) -> dict[str, Any]:
@@ -108,4 +117,6 @@ def change(kube: Kube, story: Story, body: dict[str, Any]) -> int:
 
 def load(kube: Kube) -> LoadPod:
     """Return the load generator beside the service, not started."""
-    return LoadPod(kube, SIMULATED, f"http://{NAME}.{kube.namespace}:80", load_arguments(LOAD))
+    return LoadPod(
+        kube, SIMULATED, f"http://{NAME}.{kube.namespace}:80", load_arguments(LOAD, NAME)
+    )

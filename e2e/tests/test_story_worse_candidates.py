@@ -34,11 +34,13 @@ def _rolled_back(kube: Kube, arguments: list[str], objective: str) -> None:
 def test_given_a_candidate_half_as_fast_when_judged_then_it_is_rolled_back_on_latency(
     kube: Kube,
 ) -> None:
-    _rolled_back(kube, [*ARGUMENTS, "--simulated-speed", "0.4"], "ttft-tail")
+    _rolled_back(kube, [*ARGUMENTS, "--simulated-speed", "0.1"], "ttft-tail")
 
 
 def test_given_a_candidate_without_prefix_cache_when_judged_then_it_is_rolled_back_on_hit_rate(
     kube: Kube,
 ) -> None:
     # ten times as fast, so that the latency does not give it away first
-    _rolled_back(kube, [*ARGUMENTS, "--prefix-cache", "off", "--simulated-speed", "10"], "hit-rate")
+    _rolled_back(
+        kube, [*ARGUMENTS, "--prefix-cache", "off", "--simulated-speed", "2.5"], "hit-rate"
+    )
