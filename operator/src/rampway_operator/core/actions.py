@@ -44,7 +44,10 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class PatchReplicaSet:
-    """Set the living fields of a ReplicaSet, guarded by the resourceVersion that was read."""
+    """Set the living fields of a ReplicaSet, guarded by the resourceVersion that was read.
+
+    `affinity` is the whole new pod affinity, with `avoided_nodes` in it; None leaves it as it is.
+    """
 
     name: str
     resource_version: str
@@ -52,6 +55,7 @@ class PatchReplicaSet:
     arm: Arm
     in_rotation: bool
     avoided_nodes: tuple[str, ...] = ()
+    affinity: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,7 @@ def unavailable(spec: Spec) -> int:
     """Serving pods below `replicas` that a rollout may cost; only spent where there is no surge."""
     if surge(spec) > 0:
         return 0
-    return min(
-        spec.replicas, amount(spec.canary.max_unavailable, spec.replicas, round_up=False)
-    )
+    return min(spec.replicas, amount(spec.canary.max_unavailable, spec.replicas, round_up=False))
 
 
 def layout(spec: Spec, weight: int) -> Layout:

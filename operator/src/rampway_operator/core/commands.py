@@ -56,7 +56,7 @@ def parse_command(text: str) -> Request | None:
     return Request(Verb(match[1]), match[2], int(match[3]))
 
 
-def judge(text: str, state: State, spec_hash: str) -> Judged:
+def judge(text: str, state: State, spec_hash: str) -> Judged:  # noqa: PLR0911 - one exit a rule
     """Whether the command in `text` acts on `state`.
 
     promote and promote-full must name the step that the person saw. abort and retry need not: a rollout
@@ -65,7 +65,8 @@ def judge(text: str, state: State, spec_hash: str) -> Judged:
     request = parse_command(text)
     if request is None:
         return Judged(
-            None, "Refused: need <promote|promote-full|abort|retry>/<candidateHash>/<stepIndex>#<nonce>"
+            None,
+            "Refused: need <promote|promote-full|abort|retry>/<candidateHash>/<stepIndex>#<nonce>",
         )
     if request.verb is Verb.RETRY:
         return Judged(request, _retry(request, state, spec_hash))
@@ -99,9 +100,8 @@ def _promote(verb: Verb, state: State) -> str:
     current = under_pause if state.phase is Phase.PAUSED and under_pause else state.phase
     if current is Phase.PREFLIGHT or (verb is Verb.PROMOTE_FULL and rollout and not _tried(state)):
         return "Refused: no command passes over check_env and the smoke request"
-    if state.phase in (Phase.PROVISIONING, Phase.SHIFTING):
-        if verb is Verb.PROMOTE:
-            return f"Refused: nothing waits for a person in phase {state.phase.value}"
+    if state.phase in (Phase.PROVISIONING, Phase.SHIFTING) and verb is Verb.PROMOTE:
+        return f"Refused: nothing waits for a person in phase {state.phase.value}"
     return "Applied"
 
 

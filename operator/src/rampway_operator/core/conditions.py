@@ -59,7 +59,9 @@ def invalid_conditions(
     found = {
         "SpecValid": _Condition("False", "InvalidSpec", message),
         "Stalled": _Condition("True", "InvalidSpec", message),
-        "Reconciling": _Condition("False", "InvalidSpec", "nothing is done before the spec is valid"),
+        "Reconciling": _Condition(
+            "False", "InvalidSpec", "nothing is done before the spec is valid"
+        ),
     }
     kept = {
         kind: _Condition(*(str(old.get(part, "")) for part in ("status", "reason", "message")))
@@ -165,7 +167,9 @@ def _environment(spec: Spec, observed: Observed, state: State) -> _Condition:
     return _Condition("Unknown", "Checking", f"check_env passed on {passed} of {len(pods)} pods")
 
 
-def _analysis(spec: Spec, observed: Observed, state: State) -> _Condition:
+def _analysis(  # noqa: PLR0911 - one exit a reason
+    spec: Spec, observed: Observed, state: State
+) -> _Condition:
     rollout = state.rollout
     if rollout is None:
         failed = failed_now(spec, observed, state)
@@ -183,7 +187,9 @@ def _analysis(spec: Spec, observed: Observed, state: State) -> _Condition:
         return _Condition("False", "Fail", message)
     if records and all(r.verdict is Verdict.PASS for r in records):
         return _Condition("True", "Pass", message)
-    return _Condition("Unknown", "Undecided" if records else "NoData", message or "nothing was measured yet")
+    return _Condition(
+        "Unknown", "Undecided" if records else "NoData", message or "nothing was measured yet"
+    )
 
 
 def _complete(spec: Spec, observed: Observed, state: State) -> _Condition:
@@ -217,7 +223,9 @@ def _write(
     for kind in sorted(found):
         status, reason, message = found[kind]
         old = before.get(kind, {})
-        since = parse_instant(old.get("lastTransitionTime")) if old.get("status") == status else None
+        since = (
+            parse_instant(old.get("lastTransitionTime")) if old.get("status") == status else None
+        )
         result.append(
             {
                 "type": kind,

@@ -21,7 +21,9 @@ DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _HTTP_PATH: Final = r"/[A-Za-z0-9._~/\-]*"
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OBJECT_NAME: Final = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_KEY: Final = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 _LABEL_VALUE: Final = r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
 _FIELD_REFS: Final = (
     "metadata.name|metadata.namespace|metadata.uid|spec.nodeName|spec.serviceAccountName|"
@@ -78,7 +80,9 @@ def read_engine(node: Node) -> Engine:
         priority_class_name=node.get("priorityClassName").text("", most=253),
         service_account_name=node.get("serviceAccountName").text("", most=253),
         image_pull_secrets=_plain(node.get("imagePullSecrets"), 16, "name"),
-        termination_grace_period_seconds=node.get("terminationGracePeriodSeconds").integer(120, 0, 86400),
+        termination_grace_period_seconds=node.get("terminationGracePeriodSeconds").integer(
+            120, 0, 86400
+        ),
         shared_memory=node.get("sharedMemory").quantity("1Gi"),
     )
 
@@ -131,7 +135,9 @@ def _source(node: Node) -> dict[str, Any]:
     inner = node.get(given[0])
     if given[0] == "fieldRef":
         inner.object("fieldPath")
-        return {"fieldRef": {"fieldPath": inner.get("fieldPath").text(pattern=_FIELD_REFS, least=1)}}
+        return {
+            "fieldRef": {"fieldPath": inner.get("fieldPath").text(pattern=_FIELD_REFS, least=1)}
+        }
     inner.object("name", "key", "optional")
     return {
         given[0]: {
@@ -153,7 +159,9 @@ def _resources(node: Node) -> dict[str, Any]:
             result[part] = amounts
     for name in result.get("requests", {}):
         if "/" in name and name not in result.get("limits", {}):
-            node.get("requests").fault(f"{name!r} is not in limits, an extended resource needs both")
+            node.get("requests").fault(
+                f"{name!r} is not in limits, an extended resource needs both"
+            )
     claims = _plain(node.get("claims"), 16, "name")
     if claims:
         result["claims"] = list(claims)
@@ -166,7 +174,9 @@ def _volumes(node: Node) -> tuple[dict[str, Any], ...]:
         item.object("name", *_VOLUME_KINDS)
         name = item.get("name").text("", pattern=_DNS_LABEL, most=63, least=1)
         if name.startswith("rampway"):
-            item.get("name").fault(f"{name!r} is reserved: names starting with rampway are the operator's")
+            item.get("name").fault(
+                f"{name!r} is reserved: names starting with rampway are the operator's"
+            )
         if name and name in seen:
             item.get("name").fault(f"{name!r} is given twice")
         seen.add(name)
@@ -192,7 +202,11 @@ def _mounts(node: Node, volumes: set[str]) -> tuple[dict[str, Any], ...]:
             item.get("mountPath").fault(f"{path!r} is mounted by the operator, mount elsewhere")
         if sub_path.startswith("/") or ".." in sub_path.split("/"):
             item.get("subPath").fault(f"{sub_path!r} must be relative and without ..")
-        mount = {"name": name, "mountPath": path, "readOnly": item.get("readOnly").boolean(default=False)}
+        mount = {
+            "name": name,
+            "mountPath": path,
+            "readOnly": item.get("readOnly").boolean(default=False),
+        }
         result.append({**mount, "subPath": sub_path} if sub_path else mount)
     return tuple(result)
 

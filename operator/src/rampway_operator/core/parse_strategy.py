@@ -38,7 +38,14 @@ from rampway_operator.core.spec import (
     WarmupStep,
 )
 
-__all__ = ["LATENCIES", "read_analysis", "read_canary", "read_preflight", "read_traffic", "read_warmup"]
+__all__ = [
+    "LATENCIES",
+    "read_analysis",
+    "read_canary",
+    "read_preflight",
+    "read_traffic",
+    "read_warmup",
+]
 
 LATENCIES: Final = frozenset({Metric.TTFT, Metric.INTER_TOKEN_LATENCY, Metric.E2E_LATENCY})
 _NAME: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -103,7 +110,9 @@ def read_analysis(node: Node) -> Analysis:
     outage.get("policy").text("Hold", pattern="Hold")
     listed = node.get("objectives")
     objectives = (
-        tuple(_objective(item) for item in listed.items(16)) if listed.present else DEFAULT_OBJECTIVES
+        tuple(_objective(item) for item in listed.items(16))
+        if listed.present
+        else DEFAULT_OBJECTIVES
     )
     return Analysis(
         mode=node.get("mode").one_of(AnalysisMode, AnalysisMode.ENFORCE),
@@ -113,7 +122,9 @@ def read_analysis(node: Node) -> Analysis:
         on_failure=node.get("onFailure").one_of(OnFailure, OnFailure.ABORT),
         error_rates=ErrorRates(
             false_abort=rates.get("falseAbort").decimal(Decimal("0.05"), "0.00001", "0.5"),
-            missed_regression=rates.get("missedRegression").decimal(Decimal("0.20"), "0.00001", "0.5"),
+            missed_regression=rates.get("missedRegression").decimal(
+                Decimal("0.20"), "0.00001", "0.5"
+            ),
         ),
         outage_max_duration=outage.get("maxDuration").duration(timedelta(minutes=30)),
         outage_after_max=outage.get("afterMax").one_of(OnFailure, OnFailure.PAUSE),
@@ -160,7 +171,9 @@ def _comparison(node: Node) -> Comparison | None:
         node.fault("needs exactly one of maxRegression (latency) and maxDrop (hit rate)")
     return Comparison(
         against=node.get("against").one_of(Against, Against.BASELINE),
-        max_regression=regression.decimal(Decimal(0), "0", "99.9999") if regression.present else None,
+        max_regression=regression.decimal(Decimal(0), "0", "99.9999")
+        if regression.present
+        else None,
         max_drop=drop.decimal(Decimal(0), "0", "0.99999") if drop.present else None,
     )
 
@@ -191,7 +204,9 @@ def read_preflight(node: Node) -> Preflight:
         requirements=dict(requirements.value) if requirements.present else {},
         on_failure=PreflightFailurePolicy(
             bad_node=policy.get("badNode").one_of(OnBadNode, OnBadNode.AVOID_NODE),
-            infrastructure=policy.get("infrastructure").one_of(OnInfrastructure, OnInfrastructure.HOLD),
+            infrastructure=policy.get("infrastructure").one_of(
+                OnInfrastructure, OnInfrastructure.HOLD
+            ),
             max_avoided_nodes=policy.get("maxAvoidedNodes").integer(2, 0, 32),
             retries=policy.get("retries").integer(1, 0, 10),
         ),

@@ -48,7 +48,7 @@ class Node:
         return Node(inner, f"{self.path}.{key}" if self.path else key, self.faults)
 
     def object(self, *known: str) -> Node:
-        """This node, checked to be a mapping with no keys but `known`; nothing known allows any key."""
+        """The node itself, checked to be a mapping with no keys but `known`; nothing known allows any key."""
         if self.value is None:
             return self
         if not isinstance(self.value, Mapping):
@@ -73,7 +73,9 @@ class Node:
         for index, item in enumerate(self.value[:most]):
             yield Node(item, f"{self.path}[{index}]", self.faults)
 
-    def text(self, default: str = "", *, pattern: str = "", most: int = 4096, least: int = 0) -> str:
+    def text(
+        self, default: str = "", *, pattern: str = "", most: int = 4096, least: int = 0
+    ) -> str:
         """A text that matches `pattern` as a whole."""
         if self.value is None:
             if least:
@@ -182,13 +184,17 @@ class Node:
             and 0 <= self.value <= 1000
         ):
             return self.value
-        self.fault(f"{_show(self.value)} is not a number of pods (0 to 1000) or a percentage such as 25%")
+        self.fault(
+            f"{_show(self.value)} is not a number of pods (0 to 1000) or a percentage such as 25%"
+        )
         return default
 
 
 def _kind(value: Any) -> str:
     names = {bool: "a truth value", int: "a number", float: "a number", str: "text", list: "a list"}
-    return names.get(type(value), "an object" if isinstance(value, Mapping) else type(value).__name__)
+    return names.get(
+        type(value), "an object" if isinstance(value, Mapping) else type(value).__name__
+    )
 
 
 def _show(value: Any) -> str:

@@ -79,5 +79,7 @@ def _rotation(
         stable=frozenset(p.name for p in stable),
         candidate=frozenset(p.name for p in candidate),
         baseline=frozenset(p.name for p in baseline),
-        ready=frozenset(ready & {p.name for p in (*parts.stable, *parts.candidate, *parts.baseline)}),
+        ready=frozenset(
+            ready & {p.name for p in (*parts.stable, *parts.candidate, *parts.baseline)}
+        ),
     )

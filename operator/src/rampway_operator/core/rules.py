@@ -48,7 +48,9 @@ def _steps(spec: Spec) -> list[str]:
                     f"{path}.setWeight: {step.weight} is below {last} of an earlier step, weights must not fall"
                 )
             if step.weight == 100 and index != len(spec.canary.steps) - 1:
-                faults.append(f"{path}.setWeight: 100 must be the last step, use bake to watch it there")
+                faults.append(
+                    f"{path}.setWeight: 100 must be the last step, use bake to watch it there"
+                )
             last = max(last, step.weight)
         elif isinstance(step, AnalysisStep):
             if last == 0:
@@ -71,14 +73,17 @@ def _capacity(spec: Spec) -> list[str]:
     if surge(spec) > 0:
         return []
     if spec.canary.max_unavailable in (0, "0%"):
-        return [f"{path}: maxSurge and maxUnavailable are both 0, nothing could change; raise one of them"]
+        return [
+            f"{path}: maxSurge and maxUnavailable are both 0, nothing could change; raise one of them"
+        ]
     if spec.replicas == 1:
         return [f"{path}.maxSurge: 0 with replicas 1 would leave no pod to serve, need at least 1"]
     if spec.replicas > 1 and unavailable(spec) == 0:
-        return [
+        fault = (
             f"{path}.maxUnavailable: {spec.canary.max_unavailable} of {spec.replicas} pods is none, "
             "need at least one pod where maxSurge is 0"
-        ]
+        )
+        return [fault]
     return []
 
 
@@ -105,12 +110,16 @@ def _times(spec: Spec) -> list[str]:
 def _objective(spec: Spec, objective: Objective, path: str) -> list[str]:
     faults, comparison = [], objective.comparison
     if (comparison is None) == (objective.slo_max is None):
-        faults.append(f"{path}: needs exactly one of slo and comparison, write two objectives for both")
+        faults.append(
+            f"{path}: needs exactly one of slo and comparison, write two objectives for both"
+        )
     if objective.metric in LATENCIES:
         if (objective.quantile is None) == (objective.tail is None):
             faults.append(f"{path}: a latency objective needs exactly one of quantile and tail")
         if comparison is not None and comparison.max_regression is None:
-            faults.append(f"{path}.comparison: a latency comparison needs maxRegression such as \"0.25\"")
+            faults.append(
+                f'{path}.comparison: a latency comparison needs maxRegression such as "0.25"'
+            )
     elif objective.quantile is not None or objective.tail is not None:
         faults.append(f"{path}: {objective.metric.value} takes neither quantile nor tail")
     if objective.tail is not None and comparison is None:
@@ -121,10 +130,14 @@ def _objective(spec: Spec, objective: Objective, path: str) -> list[str]:
             "quantile would rest on fewer than three requests; raise minSamples"
         )
     if objective.metric is Metric.ERROR_RATE and objective.slo_max is None:
-        faults.append(f"{path}: ErrorRate needs slo.max such as \"0.005\"")
+        faults.append(f'{path}: ErrorRate needs slo.max such as "0.005"')
     if objective.metric is Metric.PREFIX_CACHE_HIT_RATE:
         faults += _hit_rate(objective, path)
-    if comparison is not None and comparison.against is Against.BASELINE and not spec.canary.baseline:
+    if (
+        comparison is not None
+        and comparison.against is Against.BASELINE
+        and not spec.canary.baseline
+    ):
         faults.append(
             f"{path}.comparison.against: Baseline needs strategy.canary.baseline.enabled, which is false"
         )
@@ -134,10 +147,11 @@ def _objective(spec: Spec, objective: Objective, path: str) -> list[str]:
 def _hit_rate(objective: Objective, path: str) -> list[str]:
     comparison = objective.comparison
     if comparison is None or comparison.max_drop is None:
-        return [f"{path}: PrefixCacheHitRate needs comparison with maxDrop such as \"0.05\""]
+        return [f'{path}: PrefixCacheHitRate needs comparison with maxDrop such as "0.05"']
     if comparison.against is Against.STABLE:
-        return [
+        fault = (
             f"{path}.comparison.against: the hit rate depends on the number of pods, so Stable is no fair "
             "reference; use Baseline, for which equally many stable pods stand in where it does not fit"
-        ]
+        )
+        return [fault]
     return []

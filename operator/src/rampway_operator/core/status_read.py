@@ -62,7 +62,10 @@ def state_from_status(status: Any) -> State:
 
 def _rollout(raw: Mapping[str, Any]) -> Rollout | None:
     body, candidate = _mapping(raw.get("rollout")), _revision(raw.get("candidateRevision"))
-    started, phase_started = parse_instant(body.get("startedAt")), parse_instant(body.get("phaseStartedAt"))
+    started, phase_started = (
+        parse_instant(body.get("startedAt")),
+        parse_instant(body.get("phaseStartedAt")),
+    )
     if candidate is None or started is None or phase_started is None:
         return None
     step, weight = _mapping(body.get("step")), _mapping(body.get("weight"))
@@ -118,7 +121,9 @@ def _decision(raw: Mapping[str, Any]) -> Decision | None:
     at = parse_instant(raw.get("at"))
     if at is None:
         return None
-    return Decision(at, _text(raw.get("reason")), _text(raw.get("message")), _text(raw.get("revision")))
+    return Decision(
+        at, _text(raw.get("reason")), _text(raw.get("message")), _text(raw.get("revision"))
+    )
 
 
 def _history(raw: Mapping[str, Any]) -> HistoryEntry | None:
@@ -152,7 +157,7 @@ def _evidence(raw: Mapping[str, Any]) -> Evidence | None:
     return Evidence(**values)
 
 
-def _decode(stored: object, kind: str) -> Any:
+def _decode(stored: object, kind: str) -> Any:  # noqa: PLR0911 - one exit a type
     """The value of a field of Evidence by its annotation; None when `stored` does not fit it."""
     if kind == "Sums":
         found = parse_numbers(stored)

@@ -39,7 +39,9 @@ def step_name(step: Step) -> str:
             return "warmup"
 
 
-def rollout_to_dict(spec: Spec, observed: Observed, phase: Phase, rollout: Rollout) -> dict[str, Any]:
+def rollout_to_dict(
+    spec: Spec, observed: Observed, phase: Phase, rollout: Rollout
+) -> dict[str, Any]:
     """The rollout as status holds it; `status_read.read_rollout` reads it back."""
     parts = arms(observed)
     checked = (*parts.candidate, *parts.baseline)
@@ -144,7 +146,11 @@ def _preflight(rollout: Rollout, pods: tuple[Pod, ...]) -> dict[str, Any]:
 
 def _evidence(item: Evidence) -> dict[str, Any]:
     """Every field by its kind, so that a new one of the statistics needs nothing here."""
-    return {_camel(f.name): _encode(getattr(item, f.name)) for f in fields(item) if getattr(item, f.name) is not None}
+    return {
+        _camel(f.name): _encode(getattr(item, f.name))
+        for f in fields(item)
+        if getattr(item, f.name) is not None
+    }
 
 
 def _encode(value: object) -> str | int:
@@ -167,7 +173,13 @@ def _verdict(item: VerdictRecord) -> dict[str, Any]:
             continue
         text = field.name == "message"
         record[_camel(field.name)] = (
-            short(value) if text else number(value) if isinstance(value, float) else str(value) if isinstance(value, str) else value
+            short(value)
+            if text
+            else number(value)
+            if isinstance(value, float)
+            else str(value)
+            if isinstance(value, str)
+            else value
         )
     return record
 

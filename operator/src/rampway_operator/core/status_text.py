@@ -9,14 +9,24 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-__all__ = ["instant", "number", "numbers", "parse_instant", "parse_number", "parse_numbers", "short"]
+__all__ = [
+    "instant",
+    "number",
+    "numbers",
+    "parse_instant",
+    "parse_number",
+    "parse_numbers",
+    "short",
+]
 
 MAX_MESSAGE = 400
 
 
 def instant(value: datetime) -> str:
     """RFC 3339 in UTC, with microseconds only where there are any."""
-    text = value.astimezone(UTC).isoformat(timespec="microseconds" if value.microsecond else "seconds")
+    text = value.astimezone(UTC).isoformat(
+        timespec="microseconds" if value.microsecond else "seconds"
+    )
     return text.replace("+00:00", "Z")
 
 

@@ -34,7 +34,9 @@ class Aim:
 def candidate_hash(state: State) -> str | None:
     """The hash of the revision on trial; None when there is none, and after promotion."""
     rollout = state.rollout
-    if rollout is None or (state.stable is not None and state.stable.hash == rollout.candidate.hash):
+    if rollout is None or (
+        state.stable is not None and state.stable.hash == rollout.candidate.hash
+    ):
         return None
     return rollout.candidate.hash
 
@@ -44,7 +46,12 @@ def arms(observed: Observed) -> Arms:
     stable = observed.state.stable
     stable_hash = stable.hash if stable is not None else None
     trial = candidate_hash(observed.state)
-    sorted_pods: dict[str, list[Pod]] = {"stable": [], "candidate": [], "baseline": [], "retired": []}
+    sorted_pods: dict[str, list[Pod]] = {
+        "stable": [],
+        "candidate": [],
+        "baseline": [],
+        "retired": [],
+    }
     for pod in observed.pods:
         if pod.deleting:
             continue

@@ -1,0 +1,141 @@
+"""What failed environment checks of a candidate's pods lead to, by their class.
+
+It does not know how a check is run; the exit codes are the contract of check_env.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final
+
+from rampway_operator.core.durations import format_duration
+from rampway_operator.core.moves import Move
+from rampway_operator.core.observed import CheckState, InitCheck, Pod
+from rampway_operator.core.spec import OnBadNode, OnInfrastructure, PreflightMode
+from rampway_operator.core.state import EndReason
+from rampway_operator.core.status_text import short
+from rampway_operator.core.tick import Tick
+
+__all__ = ["CheckClass", "classify", "describe", "on_failed_checks"]
+
+
+class CheckClass(StrEnum):
+    """Who is to blame for a failed check."""
+
+    BAD_REVISION = "BadRevision"
+    BAD_NODE = "BadNode"
+    INFRASTRUCTURE = "Infrastructure"
+
+
+_BY_EXIT_CODE: Final = {
+    2: CheckClass.BAD_REVISION,  # usage: this revision's requirements cannot be understood
+    10: CheckClass.BAD_REVISION,
+    11: CheckClass.BAD_NODE,
+    12: CheckClass.INFRASTRUCTURE,
+}
+
+
+def classify(exit_code: int | None) -> CheckClass:
+    """Who is to blame; whatever is not in the contract (killed, no python3) is nobody's proven fault."""
+    return _BY_EXIT_CODE.get(exit_code if exit_code is not None else -1, CheckClass.INFRASTRUCTURE)
+
+
+def describe(pod: Pod, check: InitCheck) -> str:
+    """One sentence: pod, node, and the first finding with its values and remedy."""
+    where = f"pod {pod.name} on node {pod.node or '?'}"
+    finding = _first_finding(check.message)
+    if finding is None:
+        return short(f"{where}: exit code {check.exit_code}: {check.message or 'no message'}")
+    parts = [
+        f"{where}: {finding.get('check', 'check')}",
+        f"found {finding.get('found')}",
+        f"need {finding.get('required')}",
+    ]
+    if finding.get("remedy"):
+        parts.append(str(finding["remedy"]))
+    return short("; ".join(parts))
+
+
+def _first_finding(message: str) -> Mapping[str, Any] | None:
+    try:
+        report = json.loads(message)
+    except ValueError:
+        return None
+    failed = report.get("failed") if isinstance(report, dict) else None
+    first = failed[0] if isinstance(failed, list) and failed else None
+    return first if isinstance(first, dict) else None
+
+
+def on_failed_checks(tick: Tick) -> Move | None:
+    """The move that a new failed or hanging check asks for; each pod counts once.
+
+    BadRevision outranks the rest: it needs no second opinion.
+    """
+    if tick.spec.preflight.mode is not PreflightMode.ENFORCE:
+        return None
+    fresh = [
+        (pod, pod.check)
+        for pod in tick.arms.candidate
+        if pod.check is not None
+        and pod.uid not in tick.rollout.handled_pods
+        and (pod.check.state is CheckState.FAILED or _hangs(tick, pod.check))
+    ]
+    for pod, check in fresh:
+        if not _hangs(tick, check) and classify(check.exit_code) is CheckClass.BAD_REVISION:
+            return tick.roll_back(EndReason.BAD_REVISION, describe(pod, check), hard=True)
+    for pod, check in fresh:
+        if not _hangs(tick, check) and classify(check.exit_code) is CheckClass.BAD_NODE:
+            return _bad_node(tick, pod, check)
+    return _infrastructure(tick, *fresh[0]) if fresh else None
+
+
+def _hangs(tick: Tick, check: InitCheck) -> bool:
+    if check.state is not CheckState.RUNNING or check.started_at is None:
+        return False
+    return tick.now - check.started_at > tick.spec.preflight.timeout
+
+
+def _bad_node(tick: Tick, pod: Pod, check: InitCheck) -> Move:
+    policy, told = tick.spec.preflight.on_failure, describe(pod, check)
+    if policy.bad_node is OnBadNode.ROLLBACK:
+        return tick.roll_back(EndReason.BAD_NODES, told, hard=True)
+    avoided = tick.rollout.avoided_nodes
+    if pod.node and pod.node not in avoided:
+        avoided = (*avoided, pod.node)
+    if len(avoided) > policy.max_avoided_nodes:
+        return tick.roll_back(
+            EndReason.BAD_NODES,
+            f"{len(avoided)} nodes failed, at most {policy.max_avoided_nodes} may be avoided: {told}",
+            hard=True,
+        )
+    rollout = replace(tick.rollout, avoided_nodes=avoided, handled_pods=_handled(tick, pod))
+    return tick.moved(replace(tick.state, rollout=rollout), "NodeAvoided", told)
+
+
+def _infrastructure(tick: Tick, pod: Pod, check: InitCheck) -> Move:
+    policy = tick.spec.preflight.on_failure
+    told = describe(pod, check)
+    if _hangs(tick, check):
+        timeout = format_duration(tick.spec.preflight.timeout)
+        told = f"pod {pod.name} on node {pod.node or '?'}: check_env runs for more than {timeout}"
+    failures = tick.rollout.infrastructure_failures + 1
+    if policy.infrastructure is OnInfrastructure.ROLLBACK or failures > policy.retries:
+        return tick.roll_back(
+            EndReason.INFRASTRUCTURE,
+            f"check_env could not run {failures} times, {policy.retries} retries are allowed: {told}",
+            hard=True,
+        )
+    rollout = replace(
+        tick.rollout, infrastructure_failures=failures, handled_pods=_handled(tick, pod)
+    )
+    return tick.moved(replace(tick.state, rollout=rollout), "CheckRetried", told)
+
+
+def _handled(tick: Tick, pod: Pod) -> tuple[str, ...]:
+    """The counted pods that still exist, and `pod`: those that are gone need no memory."""
+    existing = {p.uid for p in tick.observed.pods}
+    kept = (uid for uid in tick.rollout.handled_pods if uid in existing)
+    return (*kept, pod.uid)

@@ -1,0 +1,273 @@
+"""What is to be done now so that the cluster becomes what the stored state wants.
+
+It works on `observed.state` alone, never on what this tick decides: whatever it plans was stored before,
+so a crash between any two actions is healed by planning again. Converged means an empty plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from rampway_operator.core import objects
+from rampway_operator.core.actions import (
+    Action,
+    ClearCommand,
+    CreateObject,
+    DeleteObject,
+    DeletePod,
+    LabelPod,
+    PatchPodDisruptionBudget,
+    PatchReplicaSet,
+    SendSmoke,
+    SendWarmup,
+)
+from rampway_operator.core.observed import Arm, CheckState, Observed, Pool, ReplicaSet
+from rampway_operator.core.rotation import Rotation
+from rampway_operator.core.scaling import Sizes, sizes
+from rampway_operator.core.spec import PreflightMode, Spec
+from rampway_operator.core.state import Phase, Revision
+from rampway_operator.core.status_text import short
+from rampway_operator.core.tick import Tick, look
+from rampway_operator.core.view import candidate_hash, find_set
+
+__all__ = ["plan"]
+
+KEPT_COST, FREE_COST = 100, -100
+"""Scale-down takes the pods with the lowest cost first: those out of rotation."""
+
+
+def plan(spec: Spec, observed: Observed, *, now: datetime) -> tuple[Action, ...]:
+    """The actions of this tick, in order: names first, then traffic, then pods, then what is left over.
+
+    Nothing is planned for a name that belongs to someone else.
+    """
+    tick = look(spec, observed, observed.state, now)
+    rotation = tick.rotation()
+    wanted = sizes(spec, observed, rotation, now)
+    return (
+        *_clear_command(observed),
+        *_create(tick, wanted),
+        *_label(tick, rotation),
+        *_resize(tick, wanted),
+        *_replace_pods(tick),
+        *_budget(tick),
+        *_probe(tick),
+        *_clean_up(tick),
+    )
+
+
+def _clear_command(observed: Observed) -> Iterator[Action]:
+    last = observed.state.last_command
+    if observed.command and last is not None and last.id == short(observed.command):
+        yield ClearCommand(observed.command)
+
+
+def _create(tick: Tick, wanted: Sizes) -> Iterator[Action]:
+    observed, state = tick.observed, tick.state
+    if state.stable is None and state.rollout is None:
+        return
+    yield from _service(tick, observed.name)
+    if state.stable is not None:
+        yield from _revision(tick, state.stable, Arm.STABLE, wanted.stable)
+        source = find_set(observed, state.stable.hash, Pool.MAIN)
+        missing = find_set(observed, state.stable.hash, Pool.BASELINE) is None
+        if wanted.baseline and missing and source is not None and source.template:
+            yield from _service(tick, state.stable.hash, Pool.BASELINE)
+            manifest = objects.baseline_set(observed, source, state.stable, wanted.baseline)
+            yield from _new(observed, "ReplicaSet", manifest)
+    if candidate_hash(state) is not None and state.phase is not Phase.ROLLING_BACK:
+        yield from _revision(tick, tick.rollout.candidate, Arm.CANDIDATE, wanted.candidate)
+
+
+def _revision(tick: Tick, revision: Revision, arm: Arm, replicas: int) -> Iterator[Action]:
+    """Service, check_env and ReplicaSet of a revision; only what the spec still describes can be made."""
+    observed = tick.observed
+    yield from _service(tick, revision.hash)
+    existing = find_set(observed, revision.hash, Pool.MAIN)
+    if existing is not None or revision.hash != observed.spec_hash:
+        return
+    name = objects.child_name(observed.name, revision.hash)
+    if tick.spec.preflight.mode is not PreflightMode.OFF and name not in observed.config_maps:
+        yield from _new(observed, "ConfigMap", objects.check_env_map(observed, revision.hash))
+    avoided = tick.rollout.avoided_nodes if arm is Arm.CANDIDATE else ()
+    manifest = objects.replica_set(
+        tick.spec,
+        observed,
+        revision,
+        replicas=replicas,
+        arm=arm,
+        in_rotation=arm is Arm.STABLE,
+        avoided_nodes=avoided,
+    )
+    yield from _new(observed, "ReplicaSet", manifest)
+
+
+def _service(tick: Tick, of: str, pool: Pool = Pool.MAIN) -> Iterator[Action]:
+    observed = tick.observed
+    alias = of == observed.name
+    name = of if alias else objects.child_name(observed.name, of, pool)
+    if name in observed.services:
+        return
+    manifest = (
+        objects.alias_service(tick.spec, observed)
+        if alias
+        else objects.revision_service(tick.spec, observed, of, pool)
+    )
+    yield from _new(observed, "Service", manifest)
+
+
+def _new(observed: Observed, kind: str, manifest: dict[str, object]) -> Iterator[Action]:
+    metadata = manifest["metadata"]
+    assert isinstance(metadata, dict), "every manifest has metadata"
+    if f"{kind}/{metadata['name']}" not in observed.foreign:
+        yield CreateObject(kind, metadata["name"], manifest)
+
+
+def _label(tick: Tick, rotation: Rotation) -> Iterator[Action]:
+    """Rotation by pod: those that enter before those that leave, so that no moment lacks endpoints."""
+    parts, changes = tick.arms, []
+    arms = (
+        *((p, Arm.STABLE) for p in parts.stable),
+        *((p, Arm.CANDIDATE) for p in parts.candidate),
+        *((p, Arm.BASELINE) for p in parts.baseline),
+        *((p, p.arm or Arm.STABLE) for p in parts.retired),
+    )
+    for pod, arm in arms:
+        inside = pod.name in rotation.names
+        if pod.in_rotation != inside or pod.arm is not arm:
+            cost = KEPT_COST if inside else FREE_COST
+            changes.append(LabelPod(pod.name, pod.resource_version, arm, inside, cost))
+    yield from sorted(changes, key=lambda change: not change.in_rotation)
+
+
+def _resize(tick: Tick, wanted: Sizes) -> Iterator[Action]:
+    state, observed = tick.state, tick.observed
+    if state.stable is not None:
+        found = find_set(observed, state.stable.hash, Pool.MAIN)
+        if found is not None:
+            yield from _patch(found, wanted.stable, Arm.STABLE, in_rotation=True)
+        copies = find_set(observed, state.stable.hash, Pool.BASELINE)
+        if copies is not None:
+            yield from _patch(copies, wanted.baseline, Arm.BASELINE, in_rotation=False)
+    trial = find_set(observed, candidate_hash(state) or "", Pool.MAIN)
+    if trial is not None and not _is_stale(tick, trial):
+        yield from _patch_candidate(tick, trial, wanted.candidate)
+    for item in observed.replica_sets:
+        if item.name in wanted.retired:
+            arm = item.template_arm or Arm.STABLE
+            yield from _patch(item, wanted.retired[item.name], arm, in_rotation=False)
+
+
+def _patch_candidate(tick: Tick, item: ReplicaSet, replicas: int) -> Iterator[Action]:
+    rollout = tick.rollout
+    phase = rollout.paused_from if tick.state.phase is Phase.PAUSED else tick.state.phase
+    inside = phase is Phase.BAKING
+    avoided = rollout.avoided_nodes
+    affinity = None
+    if avoided != item.template_avoided_nodes and item.hash == tick.observed.spec_hash:
+        affinity = objects.with_avoided_nodes(tick.spec.engine.affinity, avoided)
+    same = (item.replicas, item.template_arm, item.template_in_rotation)
+    if affinity is not None or same != (replicas, Arm.CANDIDATE, inside):
+        yield PatchReplicaSet(
+            item.name, item.resource_version, replicas, Arm.CANDIDATE, inside, avoided, affinity
+        )
+
+
+def _patch(item: ReplicaSet, replicas: int, arm: Arm, *, in_rotation: bool) -> Iterator[Action]:
+    same = (item.replicas, item.template_arm, item.template_in_rotation)
+    if same != (replicas, arm, in_rotation):
+        avoided = item.template_avoided_nodes
+        yield PatchReplicaSet(item.name, item.resource_version, replicas, arm, in_rotation, avoided)
+
+
+def _replace_pods(tick: Tick) -> Iterator[Action]:
+    """Stuck pods of counted checks: a template's affinity does not move the pod that exists."""
+    if candidate_hash(tick.state) is None or tick.state.phase is Phase.ROLLING_BACK:
+        return
+    found = find_set(tick.observed, tick.rollout.candidate.hash, Pool.MAIN)
+    kept_away = found.template_avoided_nodes if found is not None else ()
+    for pod in tick.arms.candidate:
+        if pod.uid not in tick.rollout.handled_pods:
+            continue
+        if pod.check is None or pod.check.state is CheckState.PASSED:
+            continue
+        if pod.node in tick.rollout.avoided_nodes and pod.node not in kept_away:
+            continue
+        yield DeletePod(pod.name, pod.uid, "its environment check failed or hangs")
+
+
+def _budget(tick: Tick) -> Iterator[Action]:
+    observed, stable = tick.observed, tick.state.stable
+    if stable is None:
+        return
+    wanted = (stable.hash, str(tick.spec.pdb_max_unavailable))
+    now = observed.pod_disruption_budget
+    if now is None:
+        manifest = objects.disruption_budget(tick.spec, observed, stable.hash)
+        yield from _new(observed, "PodDisruptionBudget", manifest)
+    elif (now[0], str(now[1])) != wanted:
+        labels = objects.selector(observed.name, stable.hash, Pool.MAIN)
+        yield PatchPodDisruptionBudget(observed.name, labels, tick.spec.pdb_max_unavailable)
+
+
+def _probe(tick: Tick) -> Iterator[Action]:
+    """One real token of every new pod; and the prompts, while the phase is Warming."""
+    if candidate_hash(tick.state) is None or tick.state.phase is Phase.ROLLING_BACK:
+        return
+    for pod in (*tick.arms.candidate, *tick.arms.baseline):
+        if pod.ready and pod.ip and not pod.in_rotation and pod.uid not in tick.observed.smoked:
+            yield SendSmoke(pod.name, pod.uid, pod.ip)
+    prompts, cold = tick.spec.warmup.prompt_config_map, tick.cold
+    if tick.state.phase is Phase.WARMING and prompts is not None and cold:
+        yield SendWarmup(
+            candidate_ips=tuple(sorted(p.ip for p in cold if p.ip and p.pool is Pool.MAIN)),
+            baseline_ips=tuple(sorted(p.ip for p in cold if p.ip and p.pool is Pool.BASELINE)),
+            prompt_config_map=prompts,
+            max_requests=max(0, tick.spec.warmup.max_requests - tick.observed.warmup.requests_sent),
+        )
+
+
+def _is_stale(tick: Tick, item: ReplicaSet) -> bool:
+    """Whether a candidate's ReplicaSet is left from an earlier try: this try has its own template."""
+    number = tick.rollout.candidate.number
+    return item.number != number and (item.number > 0 or item.replicas == 0)
+
+
+def _clean_up(tick: Tick) -> Iterator[Action]:
+    """Stale ReplicaSets, old revisions beyond the history limit, and what was made only for them."""
+    observed, state = tick.observed, tick.state
+    trial = find_set(observed, candidate_hash(state) or "", Pool.MAIN)
+    gone = [trial] if trial is not None and _is_stale(tick, trial) else []
+    stable_hash = state.stable.hash if state.stable is not None else ""
+    main = {stable_hash, candidate_hash(state)}
+    empty = [s for s in observed.replica_sets if s.replicas == 0 and not _has_pods(observed, s)]
+    gone += [s for s in empty if s.pool is Pool.BASELINE and not _wants_baseline(tick, s)]
+    old = [s for s in empty if s.pool is Pool.MAIN and s.hash not in main]
+    old.sort(key=lambda s: s.number, reverse=True)
+    gone += old[tick.spec.revision_history_limit :]
+    for item in gone:
+        yield DeleteObject("ReplicaSet", item.name, item.uid)
+    left = {s.name for s in observed.replica_sets if s not in gone}
+    left |= {objects.child_name(observed.name, h) for h in main if h}
+    yield from _orphans(observed, left, {s.name for s in gone})
+
+
+def _orphans(observed: Observed, left: set[str], gone: set[str]) -> Iterator[Action]:
+    """Services and ConfigMaps of revisions that are gone, and the check_env of a stale try."""
+    for key, uid in sorted(observed.uids.items()):
+        kind, _, name = key.partition("/")
+        unused = name != observed.name and name not in left
+        if (kind == "Service" and unused) or (kind == "ConfigMap" and (unused or name in gone)):
+            yield DeleteObject(kind, name, uid)
+
+
+def _has_pods(observed: Observed, item: ReplicaSet) -> bool:
+    return any(
+        p.hash == item.hash and p.pool is item.pool and not p.deleting for p in observed.pods
+    )
+
+
+def _wants_baseline(tick: Tick, item: ReplicaSet) -> bool:
+    stable = tick.state.stable
+    return stable is not None and item.hash == stable.hash and tick.aim.pods.baseline > 0

@@ -1,0 +1,251 @@
+"""The phases before traffic: Idle, Preflight, Provisioning, Warming.
+
+It does not know what is unsafe in every phase (`rules_safety.py`) nor how pods are made (`plan.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from rampway_operator.core.capacity import surge
+from rampway_operator.core.conditions import failed_now
+from rampway_operator.core.durations import format_duration
+from rampway_operator.core.moves import Move
+from rampway_operator.core.observed import CheckState, Pod, Pool
+from rampway_operator.core.revision import run_digest
+from rampway_operator.core.spec import OnUndecided, PreflightMode
+from rampway_operator.core.state import EndReason, Phase, Revision, Rollout
+from rampway_operator.core.steps import move_traffic, pods_are_there
+from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, Tick
+from rampway_operator.core.view import find_set
+
+__all__ = ["on_idle", "on_preflight", "on_provisioning", "on_warming", "start"]
+
+HASTE = timedelta(seconds=2)
+
+
+def on_idle(tick: Tick) -> Move:  # noqa: PLR0911 - one exit a reason to wait
+    """Nothing, or the start of a rollout when the spec asks for another revision."""
+    state, wanted = tick.state, tick.observed.spec_hash
+    if tick.observed.foreign:
+        return tick.stay(
+            f"{', '.join(tick.observed.foreign)} to be gone: they belong to someone else"
+        )
+    if state.stable is not None and state.stable.hash == wanted:
+        ready = sum(p.ready for p in tick.arms.stable)
+        if ready != tick.spec.replicas or len(tick.arms.stable) != tick.spec.replicas:
+            told = f"{ready} of {tick.spec.replicas} stable pods are ready"
+            return tick.stay(told, after=ROLLOUT_RESYNC)
+        return tick.stay("", after=IDLE_RESYNC)
+    failed = failed_now(tick.spec, tick.observed, state)
+    if failed is not None:
+        return tick.stay(
+            f"another spec or a retry command: revision {wanted} ended with {failed.reason.value}",
+            after=IDLE_RESYNC,
+        )
+    if tick.spec.paused:
+        return tick.stay("spec.paused to be false", after=IDLE_RESYNC)
+    if tick.spec.replicas == 0:
+        return tick.stay("replicas to be above 0", after=IDLE_RESYNC)
+    return start(tick, "RolloutStarted")
+
+
+def start(tick: Tick, reason: str) -> Move:
+    """A new rollout of the revision that the spec asks for, numbered anew, from its first step."""
+    state, wanted = tick.state, tick.observed.spec_hash
+    number = max(state.last_number, *(s.number for s in tick.observed.replica_sets), 0) + 1
+    attempt = 1 + sum(
+        item.hash == wanted and item.outcome is not EndReason.PROMOTED for item in state.history
+    )
+    checks = tick.spec.preflight.mode is not PreflightMode.OFF
+    rollout = Rollout(
+        candidate=Revision(wanted, number, tick.spec.engine.image),
+        attempt=attempt,
+        started_at=tick.now,
+        phase_started_at=tick.now,
+        step_started_at=tick.now,
+        plan=run_digest(tick.spec),
+    )
+    begun = replace(
+        state,
+        phase=Phase.PREFLIGHT if checks else Phase.PROVISIONING,
+        rollout=rollout,
+        last_number=number,
+    )
+    against = f"against {state.stable.hash}" if state.stable is not None else "as the first one"
+    message = f"revision {wanted} (number {number}, attempt {attempt}) is tried {against}"
+    return tick.moved(begun, reason, message)
+
+
+def on_preflight(tick: Tick) -> Move:
+    """check_env on every planned pod; failures are judged by `checks.py` before this is asked."""
+    planned, pods = tick.aim.pods.candidate, tick.arms.candidate
+    passed = [p for p in pods if _checked(tick, p)]
+    if len(passed) >= planned > 0:
+        message = f"check_env passed on {len(passed)} of {planned} pods"
+        if tick.spec.preflight.mode is PreflightMode.WARN:
+            failed = sum(p.check is not None and p.check.state is CheckState.FAILED for p in pods)
+            message = f"check_env ran on {len(passed)} pods and only warns; {failed} failed"
+        return tick.enter(Phase.PROVISIONING, "PreflightPassed", message)
+    over = _deadline(tick)
+    return over or tick.stay(
+        f"check_env passed on {len(passed)} of {planned} pods{_hint(tick)}", after=HASTE
+    )
+
+
+def _checked(tick: Tick, pod: Pod) -> bool:
+    """Whether this pod's check is behind it; a pod without one was made before preflight was on."""
+    if pod.check is None or pod.check.state is CheckState.PASSED:
+        return True
+    return tick.spec.preflight.mode is not PreflightMode.ENFORCE and (
+        pod.check.state is CheckState.FAILED or pod.engine_started
+    )
+
+
+def on_provisioning(tick: Tick) -> Move:
+    """All planned pods can serve: ready for minReadySeconds, and one real token answered."""
+    planned, can = tick.aim.pods, len(tick.candidates)
+    if can < planned.candidate:
+        told = f"{can} of {planned.candidate} candidate pods can serve{_hint(tick)}"
+        return _deadline(tick) or tick.stay(told, after=HASTE)
+    if tick.state.stable is None:
+        return _first_deployment(tick)
+    missing = planned.baseline - len(tick.baselines) if _baseline_is_due(tick) else 0
+    if missing > 0:
+        told = f"{planned.baseline - missing} of {planned.baseline} baseline pods can serve"
+        if tick.in_phase > tick.spec.progress_deadline:
+            return tick.pause(
+                "BaselineUnavailable", f"{told} after the deadline", Phase.PROVISIONING
+            )
+        return tick.stay(told, after=HASTE)
+    told = f"{can} candidate and {planned.baseline} baseline pods can serve"
+    if tick.cold:
+        return tick.enter(Phase.WARMING, "PodsReady", f"{told}, {len(tick.cold)} are cold")
+    return pods_are_there(tick, "PodsReady", told)
+
+
+def _first_deployment(tick: Tick) -> Move:
+    message = (
+        f"{len(tick.candidates)} of {tick.spec.replicas} pods can serve; "
+        "comparisons are skipped (NoStable)"
+    )
+    return tick.enter(
+        Phase.SHIFTING,
+        "PodsReady",
+        message,
+        desired_weight=100,
+        step_index=len(tick.spec.canary.steps),
+        approval="NoStable",
+    )
+
+
+def _baseline_is_due(tick: Tick) -> bool:
+    """Whether the baseline can exist yet: before the first weight only where it fits beside all stable pods."""
+    if tick.rollout.desired_weight > 0:
+        return True
+    planned = tick.aim.pods
+    limit = tick.spec.replicas + surge(tick.spec)
+    return tick.spec.replicas + planned.candidate + planned.baseline <= limit
+
+
+def _deadline(tick: Tick) -> Move | None:
+    """The end of a phase in which nothing came of the candidate's pods, with the likeliest reason."""
+    if tick.in_phase <= tick.spec.progress_deadline:
+        return None
+    after = f"after {format_duration(tick.spec.progress_deadline)} in {tick.state.phase.value}"
+    failure = _set_failure(tick)
+    unschedulable = next((p.unschedulable for p in tick.arms.candidate if p.unschedulable), "")
+    if failure or unschedulable:
+        return tick.roll_back(
+            EndReason.INFRASTRUCTURE, f"insufficient capacity {after}: {failure or unschedulable}"
+        )
+    died = next((p for p in tick.arms.candidate if p.engine_restarts or p.engine_last_exit), None)
+    if died is not None:
+        return tick.roll_back(
+            EndReason.CANDIDATE_UNAVAILABLE,
+            f"pod {died.name} is not ready {after}: {died.engine_last_exit}",
+            hard=True,
+        )
+    smoke = next((e for u, e in tick.observed.smoke_errors.items() if _is_candidate(tick, u)), "")
+    if smoke:
+        return tick.roll_back(EndReason.SMOKE_FAILED, f"no real token {after}: {smoke}", hard=True)
+    return tick.roll_back(
+        EndReason.PROGRESS_DEADLINE_EXCEEDED,
+        f"{len(tick.candidates)} pods can serve {after}",
+        hard=True,
+    )
+
+
+def _is_candidate(tick: Tick, uid: str) -> bool:
+    return any(p.uid == uid for p in tick.arms.candidate)
+
+
+def _set_failure(tick: Tick) -> str:
+    found = find_set(tick.observed, tick.rollout.candidate.hash, Pool.MAIN)
+    return found.failure if found is not None else ""
+
+
+def _hint(tick: Tick) -> str:
+    """What holds the pods up, as far as it shows."""
+    failure = _set_failure(tick)
+    if failure:
+        return f"; InsufficientCapacity: {failure}"
+    for pod in tick.arms.candidate:
+        check_waits = pod.check.waiting_reason if pod.check is not None else ""
+        reason = pod.unschedulable or check_waits or pod.engine_waiting_reason
+        reason = reason or tick.observed.smoke_errors.get(pod.uid, "")
+        if reason and reason not in ("PodInitializing", "ContainerCreating"):
+            return f"; {pod.name}: {reason}"
+    return ""
+
+
+def on_warming(tick: Tick) -> Move:  # noqa: PLR0911 - one exit an outcome
+    """Rounds of the prompts until two in a row hit alike, on every arm that has cold pods."""
+    cold, progress, warmup = tick.cold, tick.observed.warmup, tick.spec.warmup
+    if len(tick.candidates) < tick.aim.pods.candidate:
+        return move_traffic(
+            tick, tick.rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
+        )
+    if not cold:
+        return pods_are_there(tick, "Warm", "no pod is cold")
+    rounds = [progress.candidate_rounds] if any(p.pool is Pool.MAIN for p in cold) else []
+    if any(p.pool is Pool.BASELINE for p in cold):
+        rounds.append(progress.baseline_rounds)
+    warm: dict[str, Any] = {
+        "warm": True,
+        "warmed_until": max(p.created_at for p in (*tick.candidates, *tick.baselines)),
+    }
+    if not progress.prompts_error and all(_steady(r, float(warmup.max_delta)) for r in rounds):
+        rates = ", ".join(f"{r[-1]:.3f}" for r in rounds)
+        told = f"token hit rate {rates} after {progress.requests_sent} requests"
+        return pods_are_there(tick, "Warm", told, **warm)
+    told = _progress(tick, rounds)
+    if tick.in_phase < warmup.max_duration and progress.requests_sent < warmup.max_requests:
+        return tick.stay(told, after=HASTE)
+    match warmup.on_timeout:
+        case OnUndecided.PROCEED:
+            return pods_are_there(
+                tick, "WarmupTimeout", f"went on without a steady cache: {told}", **warm
+            )
+        case OnUndecided.ABORT:
+            return tick.roll_back(EndReason.WARMUP_FAILED, told)
+        case OnUndecided.PAUSE:
+            return tick.pause("WarmupTimeout", told, Phase.WARMING)
+
+
+def _steady(rounds: tuple[float, ...], max_delta: float) -> bool:
+    return len(rounds) >= 2 and abs(rounds[-1] - rounds[-2]) <= max_delta
+
+
+def _progress(tick: Tick, rounds: list[tuple[float, ...]]) -> str:
+    progress = tick.observed.warmup
+    if progress.prompts_error:
+        return f"warm-up prompts cannot be used: {progress.prompts_error}"
+    shown = ", ".join("/".join(f"{rate:.3f}" for rate in r[-2:]) or "none yet" for r in rounds)
+    trouble = f", {progress.failures} failed: {progress.last_error}" if progress.failures else ""
+    return (
+        f"{progress.requests_sent} of at most {tick.spec.warmup.max_requests} warm-up requests, "
+        f"hit rates of the last rounds {shown}{trouble}"
+    )

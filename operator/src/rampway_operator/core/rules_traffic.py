@@ -1,0 +1,207 @@
+"""The phases with traffic: Shifting, Analyzing, Baking. It does not know statistics (`verdict.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rampway_operator.core.capacity import expressed, weight_note
+from rampway_operator.core.durations import format_duration
+from rampway_operator.core.moves import Move
+from rampway_operator.core.spec import (
+    AnalysisMode,
+    AnalysisStep,
+    Metric,
+    OnFailure,
+    OnUndecided,
+)
+from rampway_operator.core.state import EndReason, Phase, Verdict
+from rampway_operator.core.steps import advance, move_traffic, promote
+from rampway_operator.core.tick import ROLLOUT_RESYNC, SOON, Tick
+from rampway_operator.core.verdict import Analysed, update
+from rampway_operator.core.view import weight_before
+
+__all__ = ["fail", "judge_windows", "on_analyzing", "on_baking", "on_shifting"]
+
+
+def on_shifting(tick: Tick) -> Move:
+    """Verified: the endpoints that get traffic are exactly the pods that should, and all of them are there."""
+    wanted, rollout = tick.aim.rotation, tick.rollout
+    if len(tick.candidates) < tick.aim.pods.candidate:
+        return move_traffic(
+            tick, rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
+        )
+    rotation = tick.rotation()
+    complete = (
+        len(rotation.candidate) >= wanted.candidate and len(rotation.baseline) >= wanted.baseline
+    )
+    agreed = tick.observed.routed == rotation.ready and _labelled(tick, rotation.names)
+    if complete and agreed and rotation.candidate:
+        return _verified(tick, len(rotation.candidate & rotation.ready), len(rotation.ready))
+    extra = len(tick.observed.routed - rotation.ready)
+    missing = len(rotation.ready - tick.observed.routed)
+    told = f"traffic to agree with {rollout.desired_weight} %: {missing} endpoints to come, {extra} to go"
+    if tick.state.stable is None:
+        if tick.in_phase > tick.spec.progress_deadline:
+            return tick.roll_back(EndReason.PROGRESS_DEADLINE_EXCEEDED, told)
+        return tick.stay(told, after=SOON)
+    if tick.in_phase <= tick.spec.traffic.verify_max_delay:
+        return tick.stay(told, after=SOON)
+    last = weight_before(tick.spec, rollout.step_index)
+    return tick.pause(
+        "TrafficUnverified",
+        f"not verified within {format_duration(tick.spec.traffic.verify_max_delay)}, back to {last} %: {told}",
+        Phase.PROVISIONING,
+        desired_weight=last,
+        verified_weight=tick.routed_weight(),
+    )
+
+
+def _labelled(tick: Tick, names: frozenset[str]) -> bool:
+    """Whether pods carry the rotation labels: traffic that agrees by luck does not count."""
+    return {p.name for p in tick.observed.pods if p.in_rotation and not p.deleting} == names
+
+
+def _verified(tick: Tick, candidates: int, together: int) -> Move:
+    rollout = tick.rollout
+    weight = expressed(candidates, together)
+    note = weight_note(rollout.desired_weight, candidates, together)
+    told = f"candidate has {candidates} of {together} endpoints, {weight} % of the traffic"
+    verified: dict[str, Any] = {"verified_weight": weight, "weight_note": note}
+    if tick.state.stable is None:
+        seen = replace(tick.state, rollout=replace(rollout, **verified))
+        return promote(replace(tick, state=seen), "NoStable", f"{told}; it is the first revision")
+    seen_tick = replace(tick, state=replace(tick.state, rollout=replace(rollout, **verified)))
+    if tick.step is None:
+        return seen_tick.enter(Phase.BAKING, "TrafficVerified", told)
+    return advance(seen_tick, rollout.step_index + 1, "TrafficVerified", told)
+
+
+def judge_windows(tick: Tick, *, final: bool) -> Analysed:
+    """What the windows of this tick add to the evidence, and what it says."""
+    step = tick.step
+    objectives = step.objectives if isinstance(step, AnalysisStep) else ()
+    return update(
+        tick.spec,
+        tick.rollout,
+        tick.observed.windows,
+        weight=tick.rollout.verified_weight,
+        final=final,
+        objectives=objectives,
+    )
+
+
+def on_analyzing(tick: Tick) -> Move:
+    """The verdict of the step, or what missing data and time ask for."""
+    rollout, analysis = tick.rollout, tick.spec.analysis
+    held = _outage(tick)
+    if held is not None:
+        return held
+    final = tick.is_final_analysis
+    found = judge_windows(tick, final=final)
+    known: dict[str, Any] = {"evidence": found.evidence, "verdicts": found.verdicts}
+    if rollout.outage_since is not None:
+        # The time that nothing could be measured is not the candidate's.
+        known |= {
+            "outage_since": None,
+            "step_started_at": (rollout.step_started_at or tick.now)
+            + (tick.now - rollout.outage_since),
+        }
+    seen = replace(tick, state=replace(tick.state, rollout=replace(rollout, **known)))
+    enforced = analysis.mode is AnalysisMode.ENFORCE
+    approval = ("Evidence" if enforced else "Preview") if final else rollout.approval
+    if found.outcome is Verdict.FAIL and enforced:
+        return fail(seen, found, Phase.ANALYZING)
+    if found.outcome is not Verdict.UNDECIDED:
+        reason = "AnalysisPassed" if found.outcome is Verdict.PASS else "AnalysisFailedPreview"
+        return advance(seen, rollout.step_index + 1, reason, found.message, approval=approval)
+    if seen.in_step < analysis.max_duration:
+        return seen.stay(found.message or "the first window", after=ROLLOUT_RESYNC)
+    return _undecided(seen, found, approval, final=final, enforced=enforced)
+
+
+def _undecided(tick: Tick, found: Analysed, approval: str, *, final: bool, enforced: bool) -> Move:
+    told = f"undecided after {format_duration(tick.spec.analysis.max_duration)}: {found.message}"
+    proceed = tick.spec.analysis.on_undecided is OnUndecided.PROCEED
+    if proceed or not enforced:
+        why = "Proceed" if enforced and final else approval
+        return advance(tick, tick.rollout.step_index + 1, "AnalysisUndecided", told, approval=why)
+    if tick.spec.analysis.on_undecided is OnUndecided.ABORT:
+        return tick.roll_back(EndReason.ANALYSIS_UNDECIDED, told)
+    return tick.pause("AnalysisUndecided", told, Phase.ANALYZING)
+
+
+def _outage(tick: Tick) -> Move | None:
+    """Missing data is Hold: never a verdict, never success."""
+    scrape, rollout = tick.observed.scrape, tick.rollout
+    if scrape.missing_metrics:
+        names = ", ".join(scrape.missing_metrics)
+        return tick.pause("MetricMissing", f"the engine does not export {names}", Phase.ANALYZING)
+    if not scrape.error or tick.observed.windows:
+        return None
+    since = rollout.outage_since or tick.now
+    told = f"metrics cannot be read: {scrape.error}"
+    if tick.now - since <= tick.spec.analysis.outage_max_duration:
+        return tick.stay(told, after=ROLLOUT_RESYNC, outage_since=since)
+    if tick.spec.analysis.outage_after_max is OnFailure.ABORT:
+        return tick.roll_back(EndReason.INFRASTRUCTURE, told)
+    return tick.pause("MetricsOutage", told, Phase.ANALYZING, outage_since=None)
+
+
+def fail(tick: Tick, found: Analysed, back_to: Phase) -> Move:
+    """What a failed blocking objective leads to; errors are a hard failure, slow or cold is not."""
+    names = ", ".join(found.failing)
+    told = f"objective {names} failed: {found.message}"
+    if tick.spec.analysis.on_failure is OnFailure.PAUSE:
+        return tick.pause("AnalysisFailed", told, back_to)
+    by_name = {o.name: o for o in tick.spec.analysis.objectives}
+    hard = any(by_name[n].metric is Metric.ERROR_RATE for n in found.failing if n in by_name)
+    return tick.roll_back(EndReason.ANALYSIS_FAILED, told, hard=hard)
+
+
+def on_baking(tick: Tick) -> Move:
+    """100 % under watch: absolute objectives only, and promotion with what approves it."""
+    rollout, analysis = tick.rollout, tick.spec.analysis
+    found = judge_windows(tick, final=True)
+    known = replace(rollout, evidence=found.evidence, verdicts=_kept(tick, found))
+    seen = replace(tick, state=replace(tick.state, rollout=known))
+    enforced = analysis.mode is AnalysisMode.ENFORCE
+    if found.outcome is Verdict.FAIL and enforced:
+        return fail(seen, found, Phase.BAKING)
+    left = tick.spec.canary.bake - tick.in_phase
+    if left.total_seconds() > 0:
+        told = f"the bake at 100 % to end in {format_duration(left)}; {found.message}"
+        return seen.stay(told, after=min(ROLLOUT_RESYNC, left))
+    approval = rollout.approval or _approval(tick, found, enforced=enforced)
+    if approval:
+        return promote(
+            seen, approval, f"baked {format_duration(tick.spec.canary.bake)}: {found.message}"
+        )
+    told = "no analysis approved this candidate, and the bake cannot decide without a passed absolute objective"
+    match analysis.on_undecided:
+        case OnUndecided.PROCEED:
+            return promote(seen, "Proceed", told)
+        case OnUndecided.ABORT:
+            return seen.roll_back(EndReason.ANALYSIS_UNDECIDED, told)
+        case OnUndecided.PAUSE:
+            return seen.pause("NotApproved", told, Phase.BAKING)
+
+
+def _kept(tick: Tick, found: Analysed) -> tuple[Any, ...]:
+    """The verdicts of comparisons stay as the last analysis left them: nothing is compared any more."""
+    absolute = {o.name for o in tick.spec.analysis.objectives if o.comparison is None}
+    before = {record.objective: record for record in tick.rollout.verdicts}
+    return tuple(
+        record if record.objective in absolute else before.get(record.objective, record)
+        for record in found.verdicts
+    )
+
+
+def _approval(tick: Tick, found: Analysed, *, enforced: bool) -> str:
+    """Evidence, if at least one blocking absolute objective was measured and all of them passed."""
+    if not enforced:
+        return "Preview"
+    absolute = {
+        o.name for o in tick.spec.analysis.objectives if o.blocking and o.comparison is None
+    }
+    return "Evidence" if absolute and found.outcome is Verdict.PASS else ""
