@@ -121,7 +121,7 @@ class Reconciler:
         applier = Applier(
             self.client, self.http, self._smoke, memory, spec, observed, lambda: wake(key)
         )
-        await applier.apply(plan(spec, observed))
+        await applier.apply(plan(spec, observed, now=now))
         await self._write_status(found, status, memory)
         await self._report(key, memory, observed, move.state)
         return self._next_look(move, memory, now)
