@@ -3,10 +3,11 @@
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
-use rampway_prefix_cache::{Match, PrefixCache};
+use rampway_prefix_cache::{Match, Policy, PrefixCache};
 
 use crate::borrow::{Ids, Row};
 use crate::errors::{InvalidInputError, StaleHandleError, raise};
+use crate::events;
 
 /// Page counts now, and counters since the cache was made.
 #[pyclass(frozen, get_all, name = "Stats", module = "rampway_prefix_cache")]
@@ -20,6 +21,8 @@ pub(crate) struct PyStats {
     reserved: usize,
     nodes: usize,
     handles: usize,
+    pins: usize,
+    pinned_pages: usize,
     lookups: u64,
     queried_tokens: u64,
     matched_tokens: u64,
@@ -43,11 +46,12 @@ pub(crate) struct PyPrefixCache(Mutex<State>);
 #[pymethods]
 impl PyPrefixCache {
     #[new]
-    #[pyo3(signature = (num_pages, page_size = 16))]
-    fn new(num_pages: i64, page_size: i64) -> PyResult<Self> {
-        let cache = PrefixCache::new(
+    #[pyo3(signature = (num_pages, page_size = 16, policy = "lru"))]
+    fn new(num_pages: i64, page_size: i64, policy: &str) -> PyResult<Self> {
+        let cache = PrefixCache::with_policy(
             count("num_pages", num_pages)?,
             count("page_size", page_size)?,
+            policy_of(policy)?,
         )
         .map_err(|error| raise(&error))?;
         Ok(Self(Mutex::new(State {
@@ -218,6 +222,76 @@ impl PyPrefixCache {
         Ok(self.0.lock().cache.retire(step))
     }
 
+    /// Raise the priority (0 ... 63) of what the handle protects and later inserts.
+    fn prioritize(&self, handle: &Bound<'_, PyAny>, priority: i64) -> PyResult<()> {
+        let handle = handle_of(handle)?;
+        let priority = u8::try_from(count("priority", priority)?).unwrap_or(u8::MAX);
+        let mut state = self.0.lock();
+        let done = state.cache.prioritize(handle, priority);
+        done.map_err(|error| raise(&error))
+    }
+
+    /// Keep the cached prefix of `tokens[:limit]` until `deadline`; return (pin, tokens) or None.
+    #[pyo3(signature = (namespace, tokens, deadline, limit = None))]
+    fn pin(
+        &self,
+        namespace: &Bound<'_, PyBytes>,
+        tokens: &Bound<'_, PyAny>,
+        deadline: i64,
+        limit: Option<i64>,
+    ) -> PyResult<Option<(u64, usize)>> {
+        let py = tokens.py();
+        let ids = Ids::read(tokens, "tokens")?;
+        let n = cut(ids.len(), limit)?;
+        let deadline = count("deadline", deadline)? as u64;
+        let state = &mut *self.0.lock();
+        let tokens = ids.first(n, &mut state.tokens, py);
+        let pin = state.cache.pin(namespace.as_bytes(), tokens, deadline);
+        let pin = pin.map_err(|error| raise(&error))?;
+        Ok(pin.map(|pin| (pin.id, pin.tokens)))
+    }
+
+    /// End a pin; False when it has ended already.
+    fn unpin(&self, pin: i64) -> bool {
+        u64::try_from(pin).is_ok_and(|pin| self.0.lock().cache.unpin(pin))
+    }
+
+    /// End every pin whose deadline is `now` or earlier; return how many.
+    fn expire_pins(&self, now: i64) -> PyResult<usize> {
+        let now = count("now", now)? as u64;
+        Ok(self.0.lock().cache.expire_pins(now))
+    }
+
+    /// Set how many pages all pins together may keep (a quarter of all pages at first).
+    fn set_pin_quota(&self, pages: i64) -> PyResult<()> {
+        let pages = count("pages", pages)?;
+        self.0.lock().cache.set_pin_quota(pages);
+        Ok(())
+    }
+
+    /// Record events, at most `capacity` until drained; the first ones tell what is cached now.
+    fn enable_events(&self, capacity: i64) -> PyResult<()> {
+        let capacity = count("capacity", capacity)?;
+        self.0.lock().cache.enable_events(capacity);
+        Ok(())
+    }
+
+    /// Stop recording events and forget those that were not drained.
+    fn disable_events(&self) {
+        self.0.lock().cache.disable_events();
+    }
+
+    /// Return (events since the last call, how many were lost); see the stub for their shape.
+    fn drain_events<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyTuple>>, u64)> {
+        let (page_size, drained) = {
+            let mut state = self.0.lock();
+            (state.cache.page_size(), state.cache.drain_events())
+        };
+        let events = drained.events.into_iter();
+        let told = events.map(|event| events::tuple(py, event, page_size));
+        Ok((told.collect::<PyResult<_>>()?, drained.lost))
+    }
+
     /// Free up to `n` evictable pages, least recently used first; return how many.
     fn evict(&self, n: i64) -> PyResult<usize> {
         let n = count("n", n)?;
@@ -247,6 +321,8 @@ impl PyPrefixCache {
             reserved: stats.reserved,
             nodes: stats.nodes,
             handles: stats.handles,
+            pins: stats.pins,
+            pinned_pages: stats.pinned_pages,
             lookups: stats.lookups,
             queried_tokens: stats.queried_tokens,
             matched_tokens: stats.matched_tokens,
@@ -286,6 +362,19 @@ impl Pages {
             Self::Buffer(ids) => ids.first(ids.len(), scratch, py),
             Self::Copied(pages) => pages,
         }
+    }
+}
+
+/// The eviction policy with this name.
+fn policy_of(name: &str) -> PyResult<Policy> {
+    match name {
+        "lru" => Ok(Policy::Lru),
+        "lfu" => Ok(Policy::Lfu),
+        "slru" => Ok(Policy::Slru),
+        "priority" => Ok(Policy::Priority),
+        _ => Err(InvalidInputError::new_err(format!(
+            "policy is unknown: got {name}, need lru, lfu, slru or priority"
+        ))),
     }
 }
 

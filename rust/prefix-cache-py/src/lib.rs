@@ -3,6 +3,7 @@
 mod borrow;
 mod cache;
 mod errors;
+mod events;
 
 use pyo3::prelude::*;
 

@@ -1,9 +1,30 @@
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
+__all__ = [
+    "CacheError",
+    "CorruptCacheError",
+    "InvalidInputError",
+    "PageOwnershipError",
+    "PrefixCache",
+    "StaleHandleError",
+    "Stats",
+    "__version__",
+]
+
 __version__: Final[str]
+
+_Policy: TypeAlias = Literal["lru", "lfu", "slru", "priority"]
+
+# Blocks stored: block names, the one before (None at the start of a text), tokens of all blocks,
+# tokens in a block, namespace. Then blocks removed. Then: nothing told before is cached.
+_Event: TypeAlias = (
+    tuple[Literal["BlockStored"], list[int], int | None, list[int], int, bytes]
+    | tuple[Literal["BlockRemoved"], list[int]]
+    | tuple[Literal["AllBlocksCleared"]]
+)
 
 class CacheError(Exception): ...
 class StaleHandleError(CacheError): ...
@@ -11,6 +32,7 @@ class PageOwnershipError(CacheError): ...
 class InvalidInputError(CacheError): ...
 class CorruptCacheError(CacheError): ...
 
+@final
 class Stats:
     total: Final[int]
     free: Final[int]
@@ -21,14 +43,17 @@ class Stats:
     reserved: Final[int]
     nodes: Final[int]
     handles: Final[int]
+    pins: Final[int]
+    pinned_pages: Final[int]
     lookups: Final[int]
     queried_tokens: Final[int]
     matched_tokens: Final[int]
     inserted_pages: Final[int]
     evicted_pages: Final[int]
 
+@final
 class PrefixCache:
-    def __new__(cls, num_pages: int, page_size: int = 16) -> PrefixCache: ...
+    def __new__(cls, num_pages: int, page_size: int = 16, policy: _Policy = "lru") -> Self: ...
     @property
     def num_pages(self) -> int: ...
     @property
@@ -53,6 +78,16 @@ class PrefixCache:
     def release_many(self, handles: Sequence[int], fence: int | None = None) -> None: ...
     def free(self, pages: Buffer | Sequence[int], fence: int | None = None) -> None: ...
     def retire(self, step: int) -> int: ...
+    def prioritize(self, handle: int, priority: int) -> None: ...
+    def pin(
+        self, namespace: bytes, tokens: Buffer, deadline: int, limit: int | None = None
+    ) -> tuple[int, int] | None: ...
+    def unpin(self, pin: int) -> bool: ...
+    def expire_pins(self, now: int) -> int: ...
+    def set_pin_quota(self, pages: int) -> None: ...
+    def enable_events(self, capacity: int) -> None: ...
+    def disable_events(self) -> None: ...
+    def drain_events(self) -> tuple[list[_Event], int]: ...
     def evict(self, n: int) -> int: ...
     def clear(self) -> int: ...
     def available(self) -> int: ...
