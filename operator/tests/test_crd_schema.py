@@ -37,7 +37,7 @@ WORDS = {
     "x-kubernetes-list-map-keys", "x-kubernetes-validations",
 }  # fmt: skip
 FIELDS = list(schema_paths(SCHEMA))
-CONTAINERS = ({}, {"canary": {}}, {"service": {}}, {"direct": {}}, {"observedGeneration": -1})
+CONTAINERS = ({}, {"observedGeneration": -1})
 """Defaults that only open an object whose fields have defaults of their own."""
 
 
