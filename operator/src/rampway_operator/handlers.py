@@ -73,6 +73,9 @@ class Watcher:
                     namespaces=self.settings.namespaces,
                     clusterwide=not self.settings.namespaces,
                     standalone=True,
+                    # Else kopf asks the password database, which lacks an image's numeric user.
+                    # It does not export the NewType of str that it wants here.
+                    identity=self.settings.identity,  # type: ignore[arg-type]
                     stop_flag=self._stop,
                 )
             )
