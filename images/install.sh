@@ -12,4 +12,5 @@ if ! "$tools/bin/uv" --version >/dev/null 2>&1; then
     "$tools/bin/pip" install -q --no-cache-dir --disable-pip-version-check "uv==$version"
 fi
 [ -d /opt/rampway ] || python3 -m venv --without-pip /opt/rampway
-exec "$tools/bin/uv" pip install --python /opt/rampway --compile-bytecode "$@"
+"$tools/bin/uv" pip install --python /opt/rampway --compile-bytecode "$@"
+rm -f /opt/rampway/.lock # world-writable, and only of use to uv

@@ -14,15 +14,17 @@ import struct
 from cluster.layout import Layout
 
 TIMEOUT_S = 2.0
+API_PORT = 6443
+KUBELET_PORT = 10250
 DNS_PROBE = "kubernetes.default.svc.cluster.local"
 
 
-def get(layout: Layout, path: str) -> tuple[int, bytes]:
+def get(layout: Layout, path: str, port: int = API_PORT) -> tuple[int, bytes]:
     """Status and body of a GET as admin; OSError when nobody answers."""
     context = ssl.create_default_context(cafile=str(layout.pki / "ca.crt"))
     context.load_cert_chain(layout.pki / "admin.crt", layout.pki / "admin.key")
     connection = http.client.HTTPSConnection(
-        layout.node_ip, 6443, timeout=TIMEOUT_S, context=context
+        layout.node_ip, port, timeout=TIMEOUT_S, context=context
     )
     try:
         connection.request("GET", path)
@@ -57,6 +59,11 @@ def control_plane_missing(layout: Layout) -> str:
 
 def node_missing(layout: Layout) -> str:
     """What keeps the node from running pods; empty when nothing does."""
+    try:  # first the kubelet itself: what it reported may be from before it died
+        if get(layout, "/healthz", KUBELET_PORT)[0] != 200:
+            return "the kubelet is not healthy"
+    except OSError as error:
+        return f"the kubelet does not answer ({error})"
     try:
         status, body = get(layout, "/api/v1/nodes/node-0")
     except OSError as error:

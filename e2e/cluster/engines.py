@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cluster.commands import run, stream, succeeds
 from cluster.errors import ClusterError
@@ -39,6 +40,23 @@ class Recipe:
     expected_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer, unpacked in a folder of the engine's store; `size` is that of its archive."""
+
+    diff_id: str
+    folder: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an image is made of: its OCI configuration and its layers, lowest first."""
+
+    config: dict[str, object]
+    layers: tuple[Layer, ...]
+
+
 class Engine(ABC):
     """What builds images and holds them until they are loaded or pushed."""
 
@@ -59,6 +77,10 @@ class Engine(ABC):
     @abstractmethod
     def clean(self) -> None:
         """Removes what builds of this project left: containers, images without a name."""
+
+    def contents(self, image: str) -> Contents | None:  # noqa: ARG002 - for engines that can
+        """The image's unpacked layers, or None when the engine does not show where they are."""
+        return None
 
     def environment(self) -> dict[str, str]:
         """What the engine's commands run with."""
@@ -172,6 +194,31 @@ class Buildah(Engine):
         for image in dangling:
             succeeds(["buildah", "rmi", image])
 
+    def contents(self, image: str) -> Contents | None:
+        """What its overlay store records of the image; None when that looks different some day."""
+        config = json.loads(run(["buildah", "inspect", "--type", "image", image], remedy=""))[
+            "OCIv1"
+        ]
+        store = json.loads(run(["buildah", "info"], remedy=""))["store"]
+        root = Path(store["GraphRoot"])
+        try:
+            recorded = json.loads((root / "overlay-layers/layers.json").read_text())
+            by_id = {layer["id"]: layer for layer in recorded}
+            images = json.loads((root / "overlay-images/images.json").read_text())
+            (top,) = (item["layer"] for item in images if item["id"] == self.image_id(image))
+            layers = [
+                Layer(
+                    layer["diff-digest"],
+                    root / "overlay" / layer["id"] / "diff",
+                    layer["diff-size"],
+                )
+                for layer in _line_of(by_id, top)
+            ]
+        except (OSError, ValueError, KeyError):
+            return None
+        same = [layer.diff_id for layer in layers] == config["rootfs"]["diff_ids"]
+        return Contents(config, tuple(layers)) if same else None
+
     def environment(self) -> dict[str, str]:
         """Buildah keeps cache mounts in TMPDIR/buildah-cache/<id>: that becomes our uv cache."""
         cache = cache_folder() / "buildah-cache" / "rampway-uv"
@@ -185,6 +232,13 @@ class Buildah(Engine):
     def _containers(self) -> set[str]:
         found = json.loads(run(["buildah", "containers", "--json"], remedy="") or "null")
         return {container["id"] for container in found or []}
+
+
+def _line_of(by_id: Mapping[str, Mapping[str, Any]], top: str) -> list[Mapping[str, Any]]:
+    line = [by_id[top]]
+    while parent := line[0].get("parent"):
+        line.insert(0, by_id[parent])
+    return line
 
 
 def choose() -> Engine:

@@ -5,11 +5,14 @@ It knows nothing of how images are built.
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from cluster import sharing
 from cluster.commands import end_group, last_lines, run
 from cluster.engines import Engine
 from cluster.errors import ClusterError
@@ -37,8 +40,12 @@ def load(layout: Layout, engine: Engine, images: Sequence[str]) -> None:
             say(f"{image} is loaded already")
             continue
         began = time.monotonic()
-        with heartbeat(f"loading {image}"):
-            _pipe(engine.save_command(image), [*_ctr(layout), "images", "import", "-"])
+        with heartbeat(f"loading {image}"), _one_at_a_time(layout):
+            contents = engine.contents(image)
+            if contents and sharing.can_share(contents, layout.state):
+                sharing.share(_ctr(layout), image, contents)
+            else:
+                _pipe(engine.save_command(image), [*_ctr(layout), "images", "import", "-"])
             # The node knows an image by another digest than the builder does: note the builder's.
             run([*_ctr(layout), "images", "label", image, f"{ID_LABEL}={wanted}"], remedy=_REMEDY)
         say(f"loaded {image} in {duration(time.monotonic() - began)}")
@@ -58,6 +65,13 @@ _REMEDY = "see containerd's log (python -m cluster status names it)"
 
 def _ctr(layout: Layout) -> list[str]:
     return ["ctr", "-a", str(layout.containerd_socket), "-n", "k8s.io"]
+
+
+@contextmanager
+def _one_at_a_time(layout: Layout) -> Iterator[None]:
+    with (layout.state / "load.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _pipe(source: Sequence[str], sink: Sequence[str]) -> None:

@@ -6,15 +6,14 @@ It starts nothing but the import of the pause image; `lifecycle` does the rest.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
 
 from cluster.commands import run, succeeds
 from cluster.errors import ClusterError
 from cluster.layout import Layout, bin_folder
 from cluster.prerequisites import cni_folder
 from cluster.processes import Daemon
+from cluster.sharing import tar_of
 
 PAUSE_IMAGE = "localhost/pause:1"
 
@@ -165,7 +164,7 @@ def ensure_pause_image(layout: Layout) -> None:
 
 def pause_archive(program: bytes) -> bytes:
     """A Docker archive of one image with one layer with one file."""
-    layer = _tar({"pause": program}, mode=0o755)
+    layer = tar_of({"pause": program}, mode=0o755)
     config = json.dumps(
         {
             "architecture": "amd64",
@@ -183,14 +182,4 @@ def pause_archive(program: bytes) -> bytes:
         "config.json": config.encode(),
         "layer.tar": layer,
     }
-    return _tar(files)
-
-
-def _tar(files: dict[str, bytes], mode: int = 0o644) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), mode
-            archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    return tar_of(files)
