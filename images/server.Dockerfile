@@ -19,7 +19,8 @@ RUN --mount=type=bind,source=images,target=/build \
     --mount=type=cache,id=rampway-tools,target=/cache/tools \
     sh /build/install.sh --no-cache --no-deps /opt/wheels/*.whl
 USER 65532:65532
-ENTRYPOINT ["rampway-server"]
+# `engine.args` of an InferenceDeployment are flags of `serve`, as vLLM and SGLang users write them.
+ENTRYPOINT ["rampway-server", "serve"]
 
 FROM ${BASE_IMAGE} AS full
 LABEL dev.rampway.image=server-full
@@ -40,4 +41,5 @@ RUN --mount=type=bind,source=images,target=/build \
     --mount=type=cache,id=rampway-tools,target=/cache/tools \
     sh /build/install.sh --no-cache --no-deps /opt/wheels/*.whl
 USER 65532:65532
-ENTRYPOINT ["rampway-server"]
+# `engine.args` of an InferenceDeployment are flags of `serve`, as vLLM and SGLang users write them.
+ENTRYPOINT ["rampway-server", "serve"]
