@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rampway_server.engine.batch import Sampling
 
-__all__ = ["FinishReason", "Phase", "Request"]
+__all__ = ["FinishReason", "Phase", "Request", "needs_history"]
 
 
 class Phase(Enum):

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rampway_server.engine.batch import RunnerLimits, Sample, StepResult
+from rampway_server.engine.request import needs_history
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,8 +28,9 @@ __all__ = ["SimulatedRunner", "chain_hash", "draw"]
 
 ALPHABET = np.frombuffer(b"etaoinshrdlucmfwypvbgkqjxz      ,.\n", dtype=np.uint8).astype(np.int32)
 """What the made-up model says: readable bytes, each as likely as any other entry here."""
-END_PROBABILITY = 1 / 256
-"""Chance of the end-of-sequence token at each position, so that texts end by themselves."""
+END_ONE_IN = 256
+"""One token in so many is the end of the sequence, so that texts end by themselves."""
+OUTSIDE_LOGIT = -20.0
 LATE_SECONDS = 0.005
 """How late the host may hand over the next step without the device's clock losing time: real
 engines prepare a step while the one before it runs, and a busy test machine is not a slow GPU."""
@@ -104,7 +107,10 @@ class SimulatedRunner:
         if row.sampling is None:
             return None
         last = int(self._slots[self._slot(row, at + len(row.tokens) - 1)])
-        return draw(last, row.sampling, self._eos)
+        if row.generated_ids is None or row.prompt_ids is None:
+            return draw(last, row.sampling, self._eos)
+        history = row.prompt_ids.tolist(), row.generated_ids.tolist()
+        return draw(last, row.sampling, self._eos, *history)
 
     def _slot(self, row: Row, position: int) -> int:
         page = self._limits.page_size
@@ -125,37 +131,89 @@ def chain_hash(before: int, tokens: NDArray[np.int32]) -> NDArray[np.uint64]:
     return hashes
 
 
-def draw(prefix_hash: int, sampling: Sampling, eos_id: int) -> Sample:
-    """Return the made-up model's next token: uniform over the alphabet, keyed by the prefix.
+def draw(
+    prefix_hash: int,
+    sampling: Sampling,
+    eos_id: int,
+    prompt: Sequence[int] = (),
+    generated: Sequence[int] = (),
+) -> Sample:
+    """Return the made-up model's next token: all of its alphabet is equally likely.
 
-    Greedy ignores the seed; otherwise seed and prefix decide. Bias and penalties do not apply to
-    a model without logits, but a forbidden token is never drawn.
+    The prefix decides the order of the alphabet, so greedy text ignores the seed; otherwise prefix
+    and seed pick among the `top_k` or `top_p` first. Histories matter to penalties only.
     """
-    state = _mix_int(prefix_hash ^ (_mix_int(sampling.seed & _MASK) if sampling.temperature else 0))
-    if state % round(1 / END_PROBABILITY) == 0 and eos_id not in sampling.forbidden:
-        return _sample(eos_id, sampling, math.log(END_PROBABILITY), state)
-    for _ in range(len(ALPHABET)):
-        state = _mix_int(state + 1)
-        token = int(ALPHABET[state % len(ALPHABET)])
+    size = len(ALPHABET)
+    kept = min(sampling.top_k or size, max(1, math.ceil(sampling.top_p * size)))
+    greedy = sampling.temperature == 0 or kept == 1
+    state = _mix_int(prefix_hash ^ (0 if greedy else _mix_int(sampling.seed & _MASK)))
+    first = _mix_int(prefix_hash) % size
+    if sampling.logit_bias or needs_history(sampling):
+        weights = _weights(sampling, eos_id, prompt, generated)
+        token = _pick(weights, (state + 0.5) / (_MASK + 1))
+        return _sample(token, sampling, weights, first)
+    if state % END_ONE_IN == 0 and eos_id not in sampling.forbidden:
+        return _sample(eos_id, sampling, None, first)
+    offset = 0 if greedy else (state // END_ONE_IN) % kept
+    for step in range(size):
+        token = int(ALPHABET[(first + offset + step) % size])
         if token not in sampling.forbidden:
             break
-    return _sample(token, sampling, _log_share(token), state)
+    return _sample(token, sampling, None, first)
 
 
-def _log_share(token: int) -> float:
-    return math.log((1 - END_PROBABILITY) * float(np.mean(token == ALPHABET)))
+def _weights(
+    sampling: Sampling, eos_id: int, prompt: Sequence[int], generated: Sequence[int]
+) -> dict[int, float]:
+    """Return token → weight with bias and penalties applied to the flat model's logits.
+
+    A token outside the alphabet has a low but finite logit, as in a real model: bias can force it.
+    """
+    logits = _flat_logits(eos_id)
+    for token, _ in sampling.logit_bias:
+        logits.setdefault(token, OUTSIDE_LOGIT)
+    for token in {*prompt, *generated} & logits.keys():
+        # Flat logits are negative, so the penalty multiplies (Keskar et al. 2019).
+        logits[token] *= sampling.repetition_penalty
+    for token, count in Counter(generated).items():
+        if token in logits:
+            logits[token] -= sampling.presence_penalty + count * sampling.frequency_penalty
+    for token, bias in sampling.logit_bias:
+        logits[token] += bias
+    return {t: math.exp(value) for t, value in logits.items() if t not in sampling.forbidden}
 
 
-def _sample(token: int, sampling: Sampling, logprob: float, state: int) -> Sample:
+def _pick(weights: dict[int, float], share: float) -> int:
+    """Return the token at this share (0 to 1) of the cumulated weights."""
+    target = share * sum(weights.values())
+    token = 0
+    for token, weight in weights.items():  # noqa: B007 - the last one, when rounding leaves a rest
+        target -= weight
+        if target < 0:
+            break
+    return token
+
+
+def _flat_logits(eos_id: int) -> dict[int, float]:
+    counts = Counter(ALPHABET.tolist())
+    rest = 1 - 1 / END_ONE_IN
+    logits = {t: math.log(rest * count / len(ALPHABET)) for t, count in counts.items()}
+    return {**logits, eos_id: math.log(1 / END_ONE_IN)}
+
+
+def _sample(token: int, sampling: Sampling, weights: dict[int, float] | None, first: int) -> Sample:
     if not sampling.logprobs:
         return Sample(token)
-    # All likely tokens of a uniform model are alike: the drawn one first, then the next by hash.
-    start = state % len(ALPHABET)
-    others = dict.fromkeys(int(t) for t in np.roll(ALPHABET, -start))
-    ranked = sorted((t for t in others if t != token), key=_log_share, reverse=True)
-    top = [(token, logprob), *((t, _log_share(t)) for t in ranked)]
-    top.sort(key=lambda pair: -pair[1])
-    return Sample(token, logprob, tuple(top[: sampling.logprobs]))
+    if weights is None:
+        # The end token's id is known only when it was drawn; it is the least likely one.
+        logprobs = _flat_logits(token if token not in ALPHABET else -1)
+        logprobs.pop(-1, None)
+    else:
+        total = sum(weights.values())
+        logprobs = {t: math.log(weight / total) for t, weight in weights.items() if weight}
+    order = {int(t): rank for rank, t in enumerate(np.roll(ALPHABET, -first)[::-1])}
+    ranked = sorted(logprobs.items(), key=lambda pair: (-pair[1], -order.get(pair[0], -1)))
+    return Sample(token, logprobs.get(token), tuple(ranked[: sampling.logprobs]))
 
 
 def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
