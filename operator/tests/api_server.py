@@ -11,7 +11,6 @@ import copy
 import itertools
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,10 @@ class Fault:
     verb: str = ""
     plural: str = ""
     after: bool = False
+    kills: bool = False
+    """Whoever asked is dead from then on: nothing it sends is done any more."""
+    skip: int = 0
+    """Matches that pass before the first that is answered by the fault."""
     times: int = 1
     headers: dict[str, str] = field(default_factory=dict)
     stall: float = 0.0
@@ -44,7 +47,9 @@ class ApiServer:
         self.faults: list[Fault] = []
         self.token = "valid"
         self.served = True
-        self.on_write: Callable[[str, str, Object], None] = lambda _verb, _plural, _obj: None
+        self.killed = False
+        self.pruned: set[str] = set()
+        """Fields of status that the CRD does not have."""
         self.kubeconfig = folder / "kubeconfig"
         self._versions = itertools.count(1)
 
@@ -102,22 +107,30 @@ class ApiServer:
             request.method, "delete"
         )
         self.requests.append((verb, request.path))
+        if self.killed:
+            return _failure(503, "killed")
         fault = self._fault(verb, plural)
         if fault:
+            self.killed = fault.kills
             await asyncio.sleep(fault.stall)
             if not fault.after:
                 return _failure(fault.status, "fault", fault.headers)
         body = await request.json() if request.can_read_body else {}
         answer = self._answer(request, verb, (plural, namespace, name), subresource, body)
-        if verb not in ("get", "list"):
-            self.on_write(verb, plural, body)
         return _failure(fault.status, "fault", fault.headers) if fault else answer
 
     def _fault(self, verb: str, plural: str) -> Fault | None:
         for fault in self.faults:
-            if fault.times > 0 and fault.verb in ("", verb) and fault.plural in ("", plural):
-                fault.times -= 1
-                return fault
+            writes = verb not in ("get", "list")
+            if fault.verb not in ("", verb) and not (fault.verb == "write" and writes):
+                continue
+            if fault.plural not in ("", plural) or fault.times == 0:
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+                continue
+            fault.times -= 1
+            return fault
         return None
 
     def _answer(
@@ -156,7 +169,8 @@ class ApiServer:
         if version not in (None, found["metadata"]["resourceVersion"]):
             return _failure(409, "the object has been modified")
         if subresource == "status":
-            body = {"status": body.get("status", {})}
+            wanted = body.get("status", {})
+            body = {"status": {k: v for k, v in wanted.items() if k not in self.pruned}}
         else:
             body.pop("status", None) if place[0] == "inferencedeployments" else None
         merged = merge(found, body)

@@ -51,8 +51,10 @@ class EngineState:
 class FakeCluster(ApiServer):
     """`async with FakeCluster(folder) as cluster`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine_port: int = 0) -> None:
         super().__init__(folder)
+        self.engine_port = engine_port
+        """It is part of the revision hash; 0 takes a free one."""
         self.now = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
         self.behaviours: dict[str, Behaviour] = {}
         self.engines: dict[str, EngineState] = {}
@@ -70,7 +72,7 @@ class FakeCluster(ApiServer):
         app.router.add_post("/v1/chat/completions", self._complete)
         self._engine_runner = web.AppRunner(app)
         await self._engine_runner.setup()
-        site = web.TCPSite(self._engine_runner, "0.0.0.0", 0)
+        site = web.TCPSite(self._engine_runner, "0.0.0.0", self.engine_port)
         await site.start()
         self.engine_port = int(self._engine_runner.addresses[0][1])
         return self
