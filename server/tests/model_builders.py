@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
 from rampway_server.engine.batch import Row, Sampling
 from rampway_server.kernels.dispatch import select
 from rampway_server.model.kv_pool import KvPool, allocate

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from model_builders import GREEDY, open_engine, reference_logits, row
+
 from rampway_server.engine.batch import Batch, Row
 from rampway_server.model import LoadedModel, LoadOptions, inspect, load
 from rampway_server.model.source import open_source

@@ -1,0 +1,226 @@
+"""Every Triton kernel against its torch reference, in Triton's interpreter on CPU.
+
+Not collected by name: the interpreter is chosen when triton is first imported, so these run in a
+process of their own, which test_kernel_launch.py starts. By hand:
+`TRITON_INTERPRET=1 pytest server/tests/kernel_interpreted.py`.
+
+Not tested here: bfloat16, which the interpreter rounds wrongly, and races, which it cannot have.
+Unused memory around tensors is NaN, so that a read out of bounds shows.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from rampway_server.kernels import reference
+from rampway_server.kernels.dispatch import select
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+assert os.environ.get("TRITON_INTERPRET") == "1", (
+    "need TRITON_INTERPRET=1 before triton is imported"
+)
+kernels = select("cpu", "triton")
+
+DTYPES = (torch.float32, torch.float16)
+# Absolute and relative: fp16 has 10 bits, and both sides round at the end.
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3}
+ATTENTION_TOLERANCE = {torch.float32: 5e-6, torch.float16: 3e-3}
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(11)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("columns", [1, 48, 576, 1000, 1025])
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_given_odd_rows_when_normed_then_equal_the_reference(
+    rows: int, columns: int, dtype: torch.dtype
+) -> None:
+    x, residual = guarded(rows, columns, dtype=dtype), guarded(rows, columns, dtype=dtype)
+    weight = torch.randn(columns).to(dtype)
+    assert_close(kernels.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
+    mine, theirs = residual.clone(), residual.clone()
+    found = kernels.rms_norm(x, weight, 1e-5, mine)
+    assert_close(found, reference.rms_norm(x, weight, 1e-5, theirs))
+    assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("inner", [1, 80, 1024, 1537])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_given_odd_widths_when_gated_then_equal_the_reference(
+    rows: int, inner: int, dtype: torch.dtype
+) -> None:
+    x = guarded(rows, 2 * inner, dtype=dtype)
+    assert_close(kernels.silu_mul(x), reference.silu_mul(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("q_heads", "kv_heads", "head_dim", "page"),
+    [
+        (9, 3, 64, 16),
+        (1, 1, 2, 1),
+        (8, 8, 80, 32),
+        (16, 1, 96, 1),
+        (3, 1, 128, 16),
+        (2, 2, 256, 64),
+    ],
+)
+def test_given_odd_heads_when_rotated_then_queries_and_pools_equal_the_reference(
+    q_heads: int, kv_heads: int, head_dim: int, page: int, dtype: torch.dtype
+) -> None:
+    tokens, pages = 5, 7
+    qkv = guarded(tokens, (q_heads + 2 * kv_heads) * head_dim, dtype=dtype)
+    cos_sin = torch.randn(50, head_dim)
+    positions = torch.randint(0, 50, (tokens,))
+    slots = torch.randperm(pages * page)[:tokens]
+    pools = [torch.randn(pages, page, kv_heads, head_dim).to(dtype) for _ in range(2)]
+    mine, theirs = [p.clone() for p in pools], [p.clone() for p in pools]
+    found = kernels.rope_kv_write(qkv, cos_sin, positions, slots, *mine)
+    assert_close(found, reference.rope_kv_write(qkv, cos_sin, positions, slots, *theirs))
+    for own, other in zip(mine, theirs, strict=True):
+        assert_close(own, other)
+
+
+ATTENTION = [  # query heads, key heads, head size, page
+    (9, 3, 64, 16),
+    (4, 4, 64, 1),
+    (16, 1, 80, 32),
+    (2, 1, 96, 16),
+    (8, 2, 128, 16),
+    (7, 1, 32, 8),
+    (2, 2, 256, 64),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("q_heads", "kv_heads", "head_dim", "page"), ATTENTION)
+def test_given_paged_keys_when_decoding_then_equal_the_reference(
+    q_heads: int, kv_heads: int, head_dim: int, page: int, dtype: torch.dtype
+) -> None:
+    lengths = torch.tensor([1, 0, page, page + 1, 77, 257], dtype=torch.int32)
+    table, k, v = pools_for(lengths.tolist(), page, kv_heads, head_dim, dtype)
+    q = torch.randn(len(lengths), q_heads, head_dim).to(dtype)
+    found = kernels.paged_decode_attention(q, k, v, table, lengths, head_dim**-0.5)
+    clean_k, clean_v = k.nan_to_num(), v.nan_to_num()
+    expected = reference.paged_decode_attention(q, clean_k, clean_v, table, lengths, head_dim**-0.5)
+    assert_close(found, expected, ATTENTION_TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("q_heads", "kv_heads", "head_dim", "page"), ATTENTION)
+def test_given_runs_after_prefixes_when_extended_then_equal_the_reference(
+    q_heads: int, kv_heads: int, head_dim: int, page: int, dtype: torch.dtype
+) -> None:
+    starts, counts = [0, 5, 70, 0, 64], [3, 1, 40, 66, 2]
+    ends = [start + count for start, count in zip(starts, counts, strict=True)]
+    table, k, v = pools_for(ends, page, kv_heads, head_dim, dtype)
+    offsets = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32)
+    q = torch.randn(sum(counts), q_heads, head_dim).to(dtype)
+    args = (table, torch.tensor(starts, dtype=torch.int32), offsets, head_dim**-0.5)
+    found = kernels.prefix_extend_attention(q, k, v, *args)
+    expected = reference.prefix_extend_attention(q, k.nan_to_num(), v.nan_to_num(), *args)
+    assert_close(found, expected, ATTENTION_TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_given_a_sequence_when_its_neighbours_change_then_its_result_keeps_every_bit(
+    dtype: torch.dtype,
+) -> None:
+    lengths = torch.tensor([300, 5, 129], dtype=torch.int32)
+    table, k, v = pools_for(lengths.tolist(), 16, 2, 64, dtype)
+    q = torch.randn(3, 6, 64).to(dtype)
+    together = kernels.paged_decode_attention(q, k, v, table, lengths, 0.125)
+    for at in range(3):
+        width = -(-int(lengths[at]) // 16)
+        alone = kernels.paged_decode_attention(
+            q[at : at + 1],
+            k,
+            v,
+            table[at : at + 1, :width].contiguous(),
+            lengths[at : at + 1],
+            0.125,
+        )
+        assert torch.equal(alone[0], together[at])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_given_a_prompt_when_it_is_cut_elsewhere_then_every_query_keeps_every_bit(
+    dtype: torch.dtype,
+) -> None:
+    table, k, v = pools_for([150], 16, 1, 64, dtype)
+    q = torch.randn(150, 3, 64).to(dtype)
+
+    def extended(first: int, end: int) -> torch.Tensor:
+        start = torch.tensor([first], dtype=torch.int32)
+        offsets = torch.tensor([0, end - first], dtype=torch.int32)
+        return kernels.prefix_extend_attention(q[first:end], k, v, table, start, offsets, 0.125)
+
+    whole = extended(0, 150)
+    assert torch.equal(torch.cat([extended(0, 37), extended(37, 101), extended(101, 150)]), whole)
+
+
+def test_given_the_interpreted_kernels_when_a_model_runs_then_logits_equal_the_references(
+    tmp_path: Path,
+) -> None:
+    from model_builders import open_engine, prompt, row, save_random
+
+    save_random(tmp_path, "Qwen3", head_dim=16, num_hidden_layers=2)
+    engines = [open_engine(tmp_path, kernels=choice) for choice in ("triton", "reference")]
+    tokens = prompt(23)
+    results = []
+    for engine in engines:
+        engine.logits(row(tokens[:9], [5, 6, 7, 8, 9, 10]))
+        steps = [
+            engine.logits(
+                row(tokens[9:22], [5, 6, 7, 8, 9, 10], start=9), row(tokens[:6], [20, 21])
+            ),
+            engine.logits(row(tokens[22:], [5, 6, 7, 8, 9, 10], start=22), row([3], [30])),
+        ]
+        results.append(torch.cat(steps))
+    torch.testing.assert_close(results[0], results[1], rtol=2e-5, atol=2e-5)
+
+
+def guarded(rows: int, columns: int, *, dtype: torch.dtype) -> torch.Tensor:
+    """Return random rows that lie inside a larger tensor of NaN."""
+    around = torch.full((rows + 2, columns + 8), float("nan"), dtype=dtype)
+    inside = around[1 : rows + 1, :columns]
+    inside.copy_(torch.randn(rows, columns))
+    return inside
+
+
+def pools_for(
+    lengths: list[int], page: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (block table, keys, values); every slot that no sequence owns is NaN."""
+    counts = [-(-length // page) for length in lengths]
+    ids = (torch.randperm(sum(counts)) + 1).tolist()
+    k = torch.full((len(ids) + 1, page, kv_heads, head_dim), float("nan"), dtype=dtype)
+    v = k.clone()
+    table = torch.zeros(len(lengths), max(counts), dtype=torch.int32)
+    for line, (length, count) in enumerate(zip(lengths, counts, strict=True)):
+        own, ids = ids[:count], ids[count:]
+        table[line, :count] = torch.tensor(own, dtype=torch.int32)
+        for pool in (k, v):
+            flat = torch.full((count * page, kv_heads, head_dim), float("nan"), dtype=dtype)
+            flat[:length] = torch.randn(length, kv_heads, head_dim).to(dtype)
+            pool[own] = flat.view(count, page, kv_heads, head_dim)
+    return table, k, v
+
+
+def assert_close(
+    found: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: dict[torch.dtype, float] = TOLERANCE,
+) -> None:
+    limit = tolerance[found.dtype]
+    torch.testing.assert_close(found, expected, rtol=limit, atol=limit)
