@@ -20,6 +20,8 @@ __all__ = ["main"]
 
 _TERMINATION_LOG = "/dev/termination-log"
 _USAGE_ERROR = 2
+_SHARE = 0.9
+"""Share of the timeout that checks may use, so that the report comes out before somebody gives up."""
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -33,7 +35,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
             print("check_env: %s" % fault, file=sys.stderr)
         _leave_message(options.termination_log, usage_message(invalid.faults))
         return _USAGE_ERROR
-    report = run_checks(requirements, Machine(), timeout=options.timeout)
+    report = run_checks(requirements, Machine(), timeout=options.timeout * _SHARE)
     print(as_json(report) if options.json else as_table(report), flush=True)
     _leave_message(options.termination_log, as_message(report))
     return 0 if options.warn else report.exit_code

@@ -64,7 +64,10 @@ def look(context: Context) -> Cuda:
         return Cuda(driver, source)
     gpu = context.requirements.gpu
     outcome = context.probe(
-        "cuda", limit=_LIMIT, library=_SONAME, free_memory=bool(gpu and gpu.free_memory)
+        "cuda",
+        limit=_LIMIT,
+        library=context.machine.real(library),
+        free_memory=bool(gpu and gpu.free_memory),
     )
     seen = outcome.data
     if driver is None:

@@ -45,8 +45,7 @@ def check(context: Context, seen: Cuda) -> List[Finding]:
 
 def _image_cuda(context: Context) -> Tuple[Optional[Version], str]:
     for folder in package_folders("torch", context.machine.module_path):
-        text = context.machine.read_text(str(Path(folder) / "version.py")) or ""
-        match = _TORCH_CUDA.search(text)
+        match = _TORCH_CUDA.search(_read(Path(folder) / "version.py"))
         if match:
             return parse_version(match.group(1)), "torch"
     files = Path(context.machine.real("/usr/local")).glob("cuda*/lib64/libcudart.so.*")
@@ -56,3 +55,10 @@ def _image_cuda(context: Context) -> Tuple[Optional[Version], str]:
     if match:
         versions.append(match.group(1))
     return (parse_version(max(versions, key=int)), "libcudart") if versions else (None, "")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
