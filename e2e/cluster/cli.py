@@ -24,6 +24,13 @@ def main(argv: Sequence[str]) -> int:
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1
+    except OSError as error:
+        print(
+            f"error: {error.filename or 'the machine'} refuses: {error.strerror or error}\n"
+            "  remedy: check rights and free space there; HOME must be writable",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -245,6 +245,11 @@ def choose() -> Engine:
     """Docker when its engine answers (its client alone is not enough), else Buildah."""
     if succeeds(["docker", "version", "-f", "{{.Server.Version}}"], timeout_s=10):
         return Docker()
+    if os.geteuid() != 0:
+        raise ClusterError(
+            f"no Docker engine answers, and Buildah needs root: got user id {os.geteuid()}, need 0",
+            "start Docker, or run it with sudo",
+        )
     ensure_programs(BUILDAH_PROGRAMS)
     # Debian's default driver copies every layer whole.
     os.environ.setdefault("STORAGE_DRIVER", "overlay")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import gobuild, prerequisites, versions
+from cluster import cli, gobuild, prerequisites, versions
 from cluster.errors import ClusterError
 from cluster.gobuild import GoOutput
 from cluster.versions import BINARIES, Binary
@@ -129,3 +129,14 @@ def test_given_missing_programs_and_no_package_manager_when_ensured_then_package
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="need packages buildah"):
         prerequisites.ensure_programs(prerequisites.BUILDAH_PROGRAMS)
+
+
+def test_given_a_home_that_is_no_folder_when_built_then_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    assert cli.main(["build"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {tmp_path / 'file'}")
+    assert "HOME must be writable" in second

@@ -53,7 +53,7 @@ def test_given_an_image_when_its_dockerfile_is_read_then_it_is_what_the_cluster_
     assert f"LABEL {images.engines.LABEL}=" in text
     if not images.PLAIN[name].parent:
         stages = text.count("ENTRYPOINT")
-        assert text.count("USER 65532:65532\nENTRYPOINT [") == stages > 0
+        assert text.count("\nUSER 65532:65532\n") == text.count("\nENTRYPOINT [") == stages > 0
 
 
 def repository(folder: Path) -> Path:
