@@ -127,7 +127,10 @@ class Observer:
             await memory.close()
             memory.warmup = memory.prompts = None
             return WarmupProgress()
-        progress = memory.warmup.progress if memory.warmup is not None else WarmupProgress()
+        warmup = memory.warmup
+        progress = WarmupProgress()
+        if warmup is not None:
+            progress = dataclasses.replace(warmup.progress, pods=warmup.pods)
         try:
             config_map = await self.client.get(CONFIG_MAPS, namespace, name)
             memory.prompts = parse_prompts(

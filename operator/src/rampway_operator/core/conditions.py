@@ -76,9 +76,8 @@ def failed_now(spec: Spec, observed: Observed, state: State) -> FailedRevision |
     """The record that this very spec was tried and failed; None when it may be tried."""
     if state.stable is not None and state.stable.hash == observed.spec_hash:
         return None
-    digest = plan_digest(spec)
     for item in state.failed:
-        if item.hash == observed.spec_hash and item.plan in ("", digest):
+        if item.hash == observed.spec_hash and item.plan in ("", plan_digest(spec)):
             return item
     return None
 

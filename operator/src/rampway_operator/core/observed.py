@@ -181,6 +181,8 @@ class WarmupProgress:
     It counts for one set of pods: when SendWarmup names other IPs than before, it starts again at zero.
     """
 
+    pods: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """The candidate and baseline IPs of the SendWarmup that this counts for."""
     requests_sent: int = 0
     failures: int = 0
     last_error: str = ""

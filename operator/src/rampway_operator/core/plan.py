@@ -221,10 +221,10 @@ def _probe(tick: Tick) -> Iterator[Action]:
     prompts, cold = tick.spec.warmup.prompt_config_map, tick.cold
     if tick.state.phase is Phase.WARMING and prompts is not None and cold:
         yield SendWarmup(
-            candidate_ips=tuple(sorted(p.ip for p in cold if p.ip and p.pool is Pool.MAIN)),
-            baseline_ips=tuple(sorted(p.ip for p in cold if p.ip and p.pool is Pool.BASELINE)),
+            candidate_ips=tick.cold_ips[0],
+            baseline_ips=tick.cold_ips[1],
             prompt_config_map=prompts,
-            max_requests=max(0, tick.spec.warmup.max_requests - tick.observed.warmup.requests_sent),
+            max_requests=max(0, tick.spec.warmup.max_requests - tick.warmup.requests_sent),
         )
 
 

@@ -19,9 +19,10 @@ from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
-from rampway_operator.core.spec import Engine, Spec
+from rampway_operator.core.spec import Engine, Objective, Spec, Step
 
 __all__ = ["ALGORITHM", "plan_digest", "revision_hash", "run_digest"]
 
@@ -68,8 +69,13 @@ def plan_digest(spec: Spec) -> str:
 
 def run_digest(spec: Spec) -> str:
     """`<steps>.<objectives>` of the plan that a rollout follows; either half may change in the middle."""
-    steps, objectives = _plain(spec.canary.steps), _plain(spec.analysis.objectives)
-    return f"{_digest(steps)[:8]}.{_digest(objectives)[:8]}"
+    return f"{_half(spec.canary.steps)}.{_half(spec.analysis.objectives)}"
+
+
+@lru_cache(maxsize=512)
+def _half(part: tuple[Step, ...] | tuple[Objective, ...]) -> str:
+    """Remembered: it is asked for in every tick and never differs for equal parts."""
+    return _digest(_plain(part))[:8]
 
 
 def _digest(value: Any) -> str:

@@ -203,7 +203,7 @@ def _hint(tick: Tick) -> str:
 
 def on_warming(tick: Tick) -> Move:  # noqa: PLR0911 - one exit an outcome
     """Rounds of the prompts until two in a row hit alike, on every arm that has cold pods."""
-    cold, progress, warmup = tick.cold, tick.observed.warmup, tick.spec.warmup
+    cold, progress, warmup = tick.cold, tick.warmup, tick.spec.warmup
     if len(tick.candidates) < tick.aim.pods.candidate:
         return move_traffic(
             tick, tick.rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
@@ -240,7 +240,7 @@ def _steady(rounds: tuple[float, ...], max_delta: float) -> bool:
 
 
 def _progress(tick: Tick, rounds: list[tuple[float, ...]]) -> str:
-    progress = tick.observed.warmup
+    progress = tick.warmup
     if progress.prompts_error:
         return f"warm-up prompts cannot be used: {progress.prompts_error}"
     shown = ", ".join("/".join(f"{rate:.3f}" for rate in r[-2:]) or "none yet" for r in rounds)

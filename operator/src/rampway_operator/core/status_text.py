@@ -74,5 +74,7 @@ def parse_numbers(text: object) -> tuple[float, ...] | None:
 
 def short(text: str, limit: int = MAX_MESSAGE) -> str:
     """`text` without line breaks and control characters, cut to `limit` characters with an ellipsis."""
-    clean = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    clean = " ".join(text.split())
     return clean if len(clean) <= limit else clean[: limit - 1].rstrip() + "…"

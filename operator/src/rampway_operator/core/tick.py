@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rampway_operator.core.capacity import expressed
 from rampway_operator.core.moves import Move
-from rampway_operator.core.observed import Observed, Pod
+from rampway_operator.core.observed import Observed, Pod, Pool, WarmupProgress
 from rampway_operator.core.phases import is_legal
 from rampway_operator.core.rotation import Rotation, choose
 from rampway_operator.core.spec import AnalysisStep, Spec, Step, WarmupStep
@@ -71,6 +71,24 @@ class Tick:
         until = self.rollout.warmed_until
         pods = (*self.candidates, *self.baselines)
         return [p for p in pods if until is None or p.created_at > until]
+
+    @property
+    def cold_ips(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """IPs of the cold pods of the candidate and of the baseline: what a warm-up is for."""
+        cold = [(p.pool, p.ip) for p in self.cold if p.ip]
+        main, copies = (
+            tuple(sorted(ip for pool, ip in cold if pool is wanted))
+            for wanted in (Pool.MAIN, Pool.BASELINE)
+        )
+        return main, copies
+
+    @property
+    def warmup(self) -> WarmupProgress:
+        """The progress for the pods that are cold now; that of other pods says nothing about them."""
+        progress = self.observed.warmup
+        if progress.pods == self.cold_ips:
+            return progress
+        return WarmupProgress(prompts=progress.prompts, prompts_error=progress.prompts_error)
 
     @property
     def in_phase(self) -> timedelta:
