@@ -87,7 +87,7 @@ impl Tree {
             page_size,
             nodes: Slab::new(),
             segments: Slab::new(),
-            table: ChildTable::new(),
+            table: ChildTable::new(page_size),
             namespaces: Namespaces::new(),
             recency: Recency::new(policy),
             evictable: 0,
@@ -150,15 +150,18 @@ impl Tree {
     /// The child of `parent` that shares at least the first page of `rest`, and how many pages.
     #[inline]
     fn child(&self, parent: u32, rest: &[u32]) -> Option<(u32, usize)> {
-        let first = rest.get(..self.page_size)?;
-        let hash = self.table.hash(parent, first);
+        let hash = self.table.hash(parent, rest.get(..self.page_size)?);
+        let mut common = 0;
         let child = self.table.find(hash, |child| {
-            self.nodes[child].parent == parent && self.first_page(child) == first
+            if self.nodes[child].parent != parent {
+                return false;
+            }
+            let cached = self.tokens(child);
+            let n = cached.len().min(rest.len());
+            common = common_prefix(&cached[..n], &rest[..n], self.page_size);
+            common > 0
         })?;
-        let cached = self.tokens(child);
-        let n = cached.len().min(rest.len());
-        let common = common_prefix(&cached[..n], &rest[..n], self.page_size);
-        Some((child, common / self.page_size))
+        Some((child, common >> self.page_size.trailing_zeros()))
     }
 
     /// The tokens of `node`.
