@@ -69,6 +69,13 @@ impl PrefixCache {
     ///
     /// # Errors
     /// [`Error::NumPages`], [`Error::PageSize`].
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// let cache = PrefixCache::with_policy(64, 16, Policy::Slru)?;
+    /// # assert_eq!(cache.page_size(), 16);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn with_policy(num_pages: usize, page_size: usize, policy: Policy) -> Result<Self> {
         const LARGEST: usize = 65536;
         if !page_size.is_power_of_two() || page_size > LARGEST {
@@ -104,6 +111,23 @@ impl PrefixCache {
     /// one must be left to compute. A token above [`MAX_ID`] matches nothing.
     ///
     /// O(tokens found + nodes on the path); a miss is O(1) in the number of tokens and children.
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// # cache.release(found.handle, None)?;
+    /// let hit = cache.match_lock(b"a", &tokens[..7]); // leave a token to compute
+    /// assert_eq!(hit.matched_tokens, 4);
+    /// assert_eq!(cache.stats().protected, 1);
+    /// let miss = cache.match_lock(b"b", &tokens); // another namespace
+    /// assert_eq!(miss.matched_tokens, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn match_lock(&mut self, namespace: &[u8], tokens: &[u32]) -> Match {
         let root = self.tree.lock_root(namespace);
         let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens), 1);
@@ -124,6 +148,20 @@ impl PrefixCache {
 
     /// Returns how many tokens [`Self::match_lock`] would find; changes nothing, not even
     /// recency. Same cost.
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// # cache.release(found.handle, None)?;
+    /// assert_eq!(cache.peek(b"a", &tokens), 8);
+    /// assert_eq!(cache.peek(b"b", &tokens), 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn peek(&self, namespace: &[u8], tokens: &[u32]) -> usize {
         self.tree.find_root(namespace).map_or(0, |root| {
@@ -138,6 +176,20 @@ impl PrefixCache {
     ///
     /// # Errors
     /// [`Error::StaleHandle`]; [`Error::TooShort`] when they do not fit.
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// let mut pages = [0; 2];
+    /// assert_eq!(cache.fill_pages(found.handle, &mut pages)?, 2);
+    /// assert_eq!(pages, row);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn fill_pages(&self, handle: u64, out: &mut [u32]) -> Result<usize> {
         let Lock { mut node, held, .. } = self.handles.get(handle)?;
         let held = held as usize;
@@ -189,6 +241,23 @@ impl PrefixCache {
     /// [`Error::StaleHandle`]; [`Error::TooShort`] when there are fewer pages than whole pages of
     /// tokens; [`Error::TokenOutOfRange`]; [`Error::NotOwned`] and [`Error::RepeatedPage`] for
     /// new pages that are not the caller's, each once.
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// // Two requests compute the same prompt at the same time; the second one gives back.
+    /// let (one, two) = (cache.match_lock(b"", &tokens), cache.match_lock(b"", &tokens));
+    /// let (mut first, mut second) = ([0; 2], [0; 2]);
+    /// assert!(cache.alloc(&mut first) && cache.alloc(&mut second));
+    /// assert_eq!(cache.insert(one.handle, &tokens, &first)?.adopted, 2);
+    /// let done = cache.insert(two.handle, &tokens, &second)?;
+    /// assert_eq!(done.duplicates, second);
+    /// cache.free(&done.duplicates, None)?;
+    /// cache.fill_pages(two.handle, &mut second)?;
+    /// assert_eq!(second, first);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn insert(&mut self, handle: u64, tokens: &[u32], pages: &[u32]) -> Result<Inserted> {
         let lock = self.handles.get(handle)?;
         let have = lock.held as usize;
@@ -249,6 +318,22 @@ impl PrefixCache {
     ///
     /// # Errors
     /// [`Error::StaleHandle`].
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// let mut cache = PrefixCache::with_policy(8, 4, Policy::Priority)?;
+    /// for (priority, tokens) in [(9, [1; 4]), (0, [2; 4])] {
+    ///     let found = cache.match_lock(b"", &tokens);
+    ///     cache.prioritize(found.handle, priority)?;
+    ///     let mut row = [0];
+    ///     assert!(cache.alloc(&mut row));
+    ///     cache.insert(found.handle, &tokens, &row)?;
+    ///     cache.release(found.handle, None)?;
+    /// }
+    /// cache.evict(1);
+    /// assert_eq!((cache.peek(b"", &[1; 4]), cache.peek(b"", &[2; 4])), (4, 0));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn prioritize(&mut self, handle: u64, priority: u8) -> Result<()> {
         let lock = self.handles.get(handle)?;
         let priority = priority.min(TOP).max(lock.priority);
@@ -258,6 +343,19 @@ impl PrefixCache {
     }
 
     /// Free and evictable pages: what `alloc` could hand out now. O(1).
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// # cache.release(found.handle, None)?;
+    /// assert_eq!(cache.available(), 31); // cached, but evictable
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn available(&self) -> usize {
         self.pool.free + self.tree.evictable

@@ -12,6 +12,22 @@ impl PrefixCache {
     ///
     /// # Errors
     /// [`Error::StaleHandle`].
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// cache.release(found.handle, Some(7))?; // step 7 may still read the pages
+    /// assert!(cache.release(found.handle, None).is_err());
+    /// assert_eq!(cache.evict(2), 0);
+    /// cache.retire(7);
+    /// assert_eq!(cache.evict(2), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn release(&mut self, handle: u64, fence: Option<u64>) -> Result<()> {
         let lock = self.handles.remove(handle)?;
         match self.waiting.ahead(fence) {
@@ -25,6 +41,20 @@ impl PrefixCache {
     ///
     /// # Errors
     /// [`Error::StaleHandle`].
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// let handle = found.handle;
+    /// assert!(cache.release_many(&[handle, 0], None).is_err());
+    /// cache.release_many(&[handle], None)?; // none was released before
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn release_many(&mut self, handles: &[u64], fence: Option<u64>) -> Result<()> {
         for &handle in handles {
             self.handles.get(handle)?;
@@ -44,6 +74,16 @@ impl PrefixCache {
     ///
     /// # Errors
     /// [`Error::NotOwned`], [`Error::RepeatedPage`]; then none is freed.
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// let mut row = [0; 2];
+    /// assert!(cache.alloc(&mut row));
+    /// cache.free(&row, None)?;
+    /// assert!(cache.free(&row, None).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn free(&mut self, pages: &[u32], fence: Option<u64>) -> Result<()> {
         self.pool.claim(pages)?;
         match self.waiting.ahead(fence) {
@@ -59,6 +99,17 @@ impl PrefixCache {
     /// Carries out every release and free whose fence is at most `step`; returns pages made free.
     ///
     /// O(what is carried out).
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// cache.free(&row, Some(7))?;
+    /// assert_eq!(cache.stats().deferred, 2);
+    /// assert_eq!((cache.retire(6), cache.retire(7)), (0, 2));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn retire(&mut self, step: u64) -> usize {
         let mut freed = 0;
         for item in self.waiting.due(step) {
@@ -76,6 +127,20 @@ impl PrefixCache {
     /// Frees up to `n` pages, from the tails of the least recently used leaves; returns how many.
     ///
     /// O(pages freed), whatever the size of the tree.
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// # cache.release(found.handle, None)?;
+    /// assert_eq!(cache.evict(1), 1); // the tail goes first
+    /// assert_eq!(cache.peek(b"a", &tokens), 4);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn evict(&mut self, n: usize) -> usize {
         let freed = self.trim(n);
         self.counters.evicted_pages += freed as u64;
@@ -84,6 +149,20 @@ impl PrefixCache {
 
     /// Drops every cached page that no handle protects; returns how many. These do not count as
     /// evicted. O(pages dropped).
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, Policy, PrefixCache};
+    /// # let mut cache = PrefixCache::new(32, 4)?;
+    /// # let tokens: Vec<u32> = (0..8).collect();
+    /// # let found = cache.match_lock(b"a", &tokens);
+    /// # let mut row = [0; 2];
+    /// # assert!(cache.alloc(&mut row));
+    /// # cache.insert(found.handle, &tokens, &row)?;
+    /// # cache.release(found.handle, None)?;
+    /// assert_eq!(cache.clear(), 2);
+    /// assert_eq!(cache.stats().free, 31);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn clear(&mut self) -> usize {
         if self.tree.protected > 0 {
             return self.trim(usize::MAX);

@@ -52,6 +52,14 @@ pub(crate) struct Counters {
 
 impl PrefixCache {
     /// Page counts and counters. O(1).
+    ///
+    /// ```
+    /// # use rampway_prefix_cache::{Error, PrefixCache};
+    /// let s = PrefixCache::new(32, 4)?.stats();
+    /// let all = s.free + s.evictable + s.protected + s.owned + s.deferred + s.reserved;
+    /// assert_eq!(all, s.total);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let counters = &self.counters;
