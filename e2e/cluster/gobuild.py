@@ -96,6 +96,8 @@ def _build_one(binary: Binary) -> None:
     made = folder / f".{binary.name}.new"
     logs = cache_folder() / "cluster" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(_go_caches() / "tmp", ignore_errors=True)
+    (_go_caches() / "tmp").mkdir(parents=True)
     output = GoOutput()
     argv = _c_command(binary, made) if binary.component == "pause" else _go_command(binary, made)
     try:
@@ -122,7 +124,11 @@ def _c_command(binary: Binary, made: Path) -> list[str | Path]:
 
 
 def _go_environment() -> dict[str, str]:
-    caches = {"GOCACHE": str(_go_caches() / "build"), "GOMODCACHE": str(_go_caches() / "mod")}
+    caches = {
+        "GOCACHE": str(_go_caches() / "build"),
+        "GOMODCACHE": str(_go_caches() / "mod"),
+        "GOTMPDIR": str(_go_caches() / "tmp"),  # an interrupted build leaves its work there
+    }
     flags = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
     return {**os.environ, **caches, **flags}
 
