@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.commands import run, stream
@@ -22,6 +22,7 @@ from cluster.progress import heartbeat, say
 from cluster.versions import BINARIES, GO_MINIMUM, Binary
 
 CORES_MEASURED = 2
+GO_CACHES = ("GOCACHE", "GOMODCACHE")
 BUILD_GIB = {"kubernetes": 12.0, "helm": 4.0, "etcd": 3.0, "coredns": 4.0, "pause": 0.1}
 REMEDY = "read the lines above; run the same command again to continue where it stopped"
 
@@ -62,16 +63,13 @@ class GoOutput:
 
     downloaded: int = 0
     compiled: int = 0
-    errors: list[str] = field(default_factory=list)
 
     def read(self, line: str) -> None:
-        """Counts modules and packages; keeps anything else, which is an error or a warning."""
+        """Counts modules and packages; anything else is an error or a warning."""
         if line.startswith("go: downloading "):
             self.downloaded += 1
         elif " " not in line and not line.startswith("#"):
             self.compiled += 1
-        else:
-            self.errors.append(line)
 
     def __str__(self) -> str:
         return f"{self.downloaded} modules downloaded, {self.compiled} packages compiled"
@@ -139,14 +137,15 @@ def _go_caches() -> Path:
 
 
 def _purge_go_caches() -> None:
-    if not _go_caches().exists():
-        return
-    say("deleting Go's caches of this build")
-    run(
-        ["env", *(f"{k}={v}" for k, v in _go_environment().items() if k in {"GOCACHE", "GOMODCACHE"}),
-         "go", "clean", "-cache", "-modcache"],
-        remedy=f"delete {_go_caches()} by hand", timeout_s=600,
-    )  # fmt: skip
+    if (_go_caches() / "mod").exists():
+        say("deleting Go's caches of this build")
+        # Go makes its module cache read-only: only Go deletes it without trouble.
+        ours = [f"{name}={value}" for name, value in _go_environment().items() if name in GO_CACHES]
+        run(
+            ["env", *ours, "go", "clean", "-cache", "-modcache"],
+            remedy=f"delete {_go_caches()} by hand",
+            timeout_s=600,
+        )
     shutil.rmtree(_go_caches(), ignore_errors=True)
 
 
