@@ -82,6 +82,7 @@ class Elf:
     soname: str = "libx.so.1"
     needed: Sequence[str] = ()
     runpath: str = ""
+    interpreter: str = ""
     defines: Sequence[str] = ()
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -101,7 +102,8 @@ class Elf:
         tags = [(14, place(self.soname))] + [(1, place(name)) for name in self.needed]
         tags += [(29, place(self.runpath))] if self.runpath else []
         header, entry = (52, 32) if self.bits == 32 else (64, 56)
-        start = header + 2 * entry
+        start = header + 3 * entry
+        interpreter = place(self.interpreter)
         at_definitions = start + len(strings)
         at_requirements = at_definitions + len(definitions)
         at_dynamic = at_requirements + len(requirements)
@@ -114,6 +116,8 @@ class Elf:
         dynamic = b"".join(self._pack(word * 2, tag, value) for tag, value in [*tags, (0, 0)])
         size = at_dynamic + len(dynamic)
         segments = self._segment(1, 0, size) + self._segment(2, at_dynamic, len(dynamic))
+        name = (start + interpreter, len(self.interpreter) + 1)
+        segments += self._segment(3 if self.interpreter else 0, *name)
         return (
             self._header(header, entry)
             + segments
@@ -126,7 +130,7 @@ class Elf:
     def _header(self, size: int, entry: int) -> bytes:
         ident = b"\x7fELF" + bytes([self.bits // 32, 1 if self.order == "<" else 2, 1]) + bytes(9)
         word = "I" if self.bits == 32 else "Q"
-        fields = (3, 62, 1, 0, size, 0, 0, size, entry, 2, 0, 0, 0)
+        fields = (3, 62, 1, 0, size, 0, 0, size, entry, 3, 0, 0, 0)
         return ident + self._pack("HHI" + word * 3 + "IHHHHHH", *fields)
 
     def _segment(self, kind: int, at: int, size: int) -> bytes:

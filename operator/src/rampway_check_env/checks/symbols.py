@@ -68,8 +68,7 @@ def check(context: Context) -> List[Finding]:
         failed(
             "symbols",
             Fault.BAD_REVISION,
-            found="%s offers at most %s"
-            % (worst.path or "no " + worst.provider, worst.offered or "nothing of it"),
+            found=_shown(worst),
             required="%s, needed by %s%s" % (worst.version, worst.who, more),
             remedy="build the image on a newer base, or install packages built for this one",
         )
@@ -118,6 +117,14 @@ def _missing(context: Context, path: str) -> List[_Missing]:
             if name not in defines
         ]
     return missing
+
+
+def _shown(missing: _Missing) -> str:
+    if not missing.path:
+        return "%s is not found" % missing.provider
+    if not missing.offered:
+        return "%s offers no %s" % (missing.path, missing.version.partition("_")[0])
+    return "%s offers at most %s" % (missing.path, missing.offered)
 
 
 def _best(defines: Sequence[str], like: str) -> str:
