@@ -20,7 +20,7 @@ from rampway_operator.cluster.apply import Applier
 from rampway_operator.cluster.client import Client, Object
 from rampway_operator.cluster.events import RECENT, event_from, event_name
 from rampway_operator.cluster.memory import Memory
-from rampway_operator.cluster.merge import merge_diff
+from rampway_operator.cluster.merge import merge_diff, paths
 from rampway_operator.cluster.observe import Observer
 from rampway_operator.cluster.pod_http import PodHttp
 from rampway_operator.cluster.resources import EVENTS, INFERENCE_DEPLOYMENTS
@@ -152,10 +152,10 @@ class Reconciler:
         memory.windows.stored()
         stored = answer.get("status") or {}
         memory.written = (status, stored)
-        if lost := merge_diff(stored, status):
+        if lost := paths(merge_diff(stored, status)):
             log.error(
                 "status was not stored as written; is the CRD older than the operator?",
-                fields=sorted(lost),
+                fields=lost,
             )
         return True
 

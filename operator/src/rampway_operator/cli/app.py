@@ -38,6 +38,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+class UsageFailed(CommandFailed):
+    """An option has a value that cannot be used."""
+
+
 Name = Annotated[str, typer.Argument(help="Name of the InferenceDeployment.")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace.")]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
@@ -55,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog_name="kubectl rampway",
             standalone_mode=False,
         )
+    except UsageFailed as error:
+        return _complain(f"{error} (see --help)", USAGE)
     except CommandFailed as error:
         return _complain(str(error), FAILED)
     except typer.Abort:
@@ -74,6 +81,7 @@ def status(
     output: Output = "text",
 ) -> None:
     """Show revisions, step, verdicts with their numbers, faults and the last decisions."""
+    _is_json(output)
     found = _read(name, Target(namespace, context, kubeconfig))
     _print(found, view.status(found), output)
 
@@ -135,12 +143,13 @@ def explain(
     output: Output = "text",
 ) -> None:
     """Recompute every stored verdict from the stored evidence, and say what it rests on."""
+    _is_json(output)
     found = _read(name, Target(namespace, context, kubeconfig))
     told = explanation(found)
     if _is_json(output):
         print(json.dumps(told.as_data(), indent=2))
     else:
-        Console().print(told.as_text())
+        Console(soft_wrap=True).print(told.as_text())
     if not told.agrees:
         raise CommandFailed("a stored verdict does not follow from the stored evidence")
 
@@ -154,6 +163,7 @@ def history(
     output: Output = "text",
 ) -> None:
     """Show the ended rollouts and the decisions."""
+    _is_json(output)
     found = _read(name, Target(namespace, context, kubeconfig))
     _print(found, view.history(found), output)
 
@@ -253,19 +263,19 @@ def _print(found: dict[str, Any], text: RenderableType, output: str) -> None:
     if _is_json(output):
         print(json.dumps(view.summary(found), indent=2))
     else:
-        Console().print(text)
+        Console(soft_wrap=True).print(text)
 
 
 def _is_json(output: str) -> bool:
     if output not in ("text", "json"):
-        raise CommandFailed(f"-o: got {output!r}, need text or json")
+        raise UsageFailed(f"-o: got {output!r}, need text or json")
     return output == "json"
 
 
 def _seconds(text: str) -> float:
     parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
     if not text or parts is None:
-        raise CommandFailed(f"--timeout: got {text!r}, need a duration such as 90s, 30m or 1h30m")
+        raise UsageFailed(f"--timeout: got {text!r}, need a duration such as 90s, 30m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in parts.groups())
     return float(hours * 3600 + minutes * 60 + seconds)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rampway_operator.cli.session import CommandFailed
@@ -75,29 +74,20 @@ class Explanation:
         """For people."""
         if not self.lines:
             return Text("no evidence is stored: no rollout is being judged (see history)")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in (
-            "objective",
-            "stored",
-            "recomputed",
-            "windows",
-            "score",
-            "bounds",
-            "alpha spent",
-        ):
-            table.add_column(column, overflow="fold")
+        blocks: list[RenderableType] = []
         for line in self.lines:
-            table.add_row(
-                f"{line.objective}: {line.title}",
-                line.stored,
-                line.recomputed if line.agrees else f"{line.recomputed} !",
-                str(line.windows),
-                _number(line.estimate),
-                f"{_number(line.low)} .. {_number(line.high)}",
-                f"{line.alpha_spent:.4g}",
+            word = "follows" if line.agrees else f"DOES NOT FOLLOW (recomputed: {line.recomputed})"
+            blocks.append(
+                Text(f"{line.objective}: {line.stored}, {word} from {line.windows} windows")
             )
-        told = [Text(f"{line.objective}: {line.message}") for line in self.lines]
-        return Group(table, *told)
+            bounds = f"[{_number(line.low)}, {_number(line.high)}]"
+            blocks.append(
+                Text(
+                    f"  score {_number(line.estimate)} in {bounds}, alpha spent {line.alpha_spent:.4g}\n"
+                    f"  {line.message}"
+                )
+            )
+        return Group(*blocks)
 
 
 def explanation(found: Mapping[str, Any]) -> Explanation:

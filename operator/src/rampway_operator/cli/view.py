@@ -17,6 +17,7 @@ __all__ = ["headline", "history", "status", "summary"]
 Object = Mapping[str, Any]
 COLOURS = {"Pass": "green", "Fail": "red", "Undecided": "yellow"}
 GOOD_WHEN_FALSE = frozenset({"Reconciling", "Stalled"})
+LAST_DECISIONS = 5
 
 
 def summary(found: Object) -> dict[str, Any]:
@@ -57,78 +58,69 @@ def status(found: Object) -> RenderableType:
     if reason := state.get("reason"):
         title.append(f" ({reason})")
     blocks: list[RenderableType] = [title]
+    if (found.get("spec") or {}).get("paused"):
+        blocks.append(Text("paused by spec.paused", style="yellow"))
     if waiting := state.get("waitingFor"):
         blocks.append(Text(f"waiting for {waiting}", style="yellow"))
-    blocks.append(_revisions(found, state))
-    verdicts = (state.get("rollout") or {}).get("verdicts") or []
-    if verdicts:
-        blocks.append(_verdicts(verdicts))
+    blocks.append(_revisions(state))
+    blocks += _progress(state.get("rollout") or {})
     blocks += _faults(state.get("conditions") or [])
-    decisions = state.get("decisions") or []
-    if decisions:
-        blocks.append(_decisions(decisions[-5:]))
+    blocks += _decisions((state.get("decisions") or [])[-LAST_DECISIONS:])
     return Group(*blocks)
 
 
 def history(found: Object) -> RenderableType:
     """The ended rollouts and all decisions that are still stored."""
     state = found.get("status") or {}
-    table = _table("revision", "hash", "outcome", "started", "ended", "image", "why")
+    blocks: list[RenderableType] = [Text("ended rollouts", style="bold")]
     for entry in state.get("history") or []:
-        keys = ("number", "hash", "outcome", "startedAt", "endedAt", "image", "message")
-        table.add_row(*(str(entry.get(key, "")) for key in keys))
-    ended = table if table.row_count else Text("no rollout has ended yet")
-    return Group(ended, _decisions(state.get("decisions") or []))
+        span = f"{_time(entry.get('startedAt'))} to {_time(entry.get('endedAt'))}"
+        text = Text(f"  #{entry.get('number')} {entry.get('hash')} {span}  ")
+        outcome = str(entry.get("outcome", ""))
+        text.append(outcome, style="green" if outcome == "Promoted" else "red")
+        text.append(f"  {entry.get('image', '')}\n     {entry.get('message', '')}")
+        blocks.append(text)
+    if len(blocks) == 1:
+        blocks.append(Text("  none yet"))
+    return Group(*blocks, *_decisions(state.get("decisions") or []))
 
 
-def _revisions(found: Object, state: Object) -> Table:
-    table = _table("arm", "revision", "hash", "pods ready", "weight", "image")
+def _revisions(state: Object) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("arm", "revision", "ready", "weight", "image"):
+        table.add_column(column, overflow="fold", no_wrap=column != "image")
     rollout = state.get("rollout") or {}
     weight, pods = rollout.get("weight") or {}, rollout.get("pods") or {}
     verified = int(weight.get("verified", 0))
     if stable := state.get("stableRevision"):
         ready = f"{state.get('readyReplicas', 0)}/{state.get('replicas', 0)}"
-        table.add_row("stable", *_identity(stable), ready, f"{100 - verified} %", _image(stable))
+        table.add_row("stable", _identity(stable), ready, f"{100 - verified} %", _image(stable))
     if candidate := state.get("candidateRevision"):
         ready = f"{pods.get('candidateReady', 0)}/{pods.get('candidate', 0)}"
-        note = f" ({weight['note']})" if weight.get("note") else ""
-        table.add_row(
-            "candidate", *_identity(candidate), ready, f"{verified} %{note}", _image(candidate)
-        )
+        table.add_row("candidate", _identity(candidate), ready, f"{verified} %", _image(candidate))
     if pods.get("baseline"):
-        ready = f"{pods.get('baselineReady', 0)}/{pods['baseline']}"
-        table.add_row("baseline", "", "", ready, "", "")
-    if rollout:
-        step, cache = rollout.get("step") or {}, rollout.get("cache") or {}
-        rates = [cache.get(f"{arm}HitRate") for arm in ("candidate", "baseline")]
-        shown = " vs ".join(str(rate) for rate in rates if rate is not None)
-        table.caption = (
-            f"step {step.get('display', '?')}, prefix cache {cache.get('state', '?')} {shown}"
-        )
-        table.caption_justify = "left"
-    if (found.get("spec") or {}).get("paused"):
-        table.title = "paused by spec.paused"
+        table.add_row("baseline", "", f"{pods.get('baselineReady', 0)}/{pods['baseline']}", "", "")
     return table
 
 
-def _verdicts(verdicts: Iterable[Object]) -> Table:
-    table = _table(
-        "objective", "verdict", "candidate", "reference", "interval", "limit", "requests", "why"
-    )
-    for record in verdicts:
+def _progress(rollout: Object) -> list[RenderableType]:
+    """Step, cache and one line a verdict; its message has all the numbers."""
+    if not rollout:
+        return []
+    step, cache = rollout.get("step") or {}, rollout.get("cache") or {}
+    rates = [cache.get(f"{arm}HitRate") for arm in ("candidate", "baseline")]
+    shown = ", baseline ".join(str(rate) for rate in rates if rate is not None)
+    warm = f" (hit rate {shown})" if shown else ""
+    line = f"step {step.get('display', '?')}, prefix cache {cache.get('state', '?')}{warm}"
+    if note := (rollout.get("weight") or {}).get("note"):
+        line += f", {note}"
+    blocks: list[RenderableType] = [Text(line)]
+    for record in rollout.get("verdicts") or []:
         verdict = str(record.get("verdict", ""))
-        low, high = _short(record.get("low")), _short(record.get("high"))
-        table.add_row(
-            str(record.get("objective", "")),
-            Text(verdict, style=COLOURS.get(verdict, "")),
-            _short(record.get("candidateValue")),
-            _short(record.get("referenceValue")),
-            f"{low} .. {high}" if low or high else "",
-            _short(record.get("margin")),
-            f"{record.get('n', 0)} / {record.get('nReference', 0)}",
-            str(record.get("message", "")),
-        )
-    return table
+        text = Text(f"  {verdict:<9} ", style=COLOURS.get(verdict, ""))
+        text.append(f"{record.get('objective')}: {record.get('message', '')}", style="default")
+        blocks.append(text)
+    return blocks
 
 
 def _faults(conditions: Iterable[Object]) -> list[Text]:
@@ -147,31 +139,26 @@ def _faults(conditions: Iterable[Object]) -> list[Text]:
     return found
 
 
-def _decisions(decisions: Iterable[Object]) -> Table:
-    table = _table("when", "revision", "decision", "because")
+def _decisions(decisions: Iterable[Object]) -> list[RenderableType]:
+    blocks: list[RenderableType] = []
     for decision in decisions:
-        keys = ("at", "revision", "reason", "message")
-        table.add_row(*(str(decision.get(key, "")) for key in keys))
-    return table
+        text = Text(f"  {_time(decision.get('at'))} {decision.get('revision', '')} ")
+        text.append(str(decision.get("reason", "")), style="bold")
+        text.append(f": {decision.get('message', '')}")
+        blocks.append(text)
+    return [Text("decisions", style="bold"), *blocks] if blocks else []
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _time(value: object) -> str:
+    """To the second; fractions only matter to machines."""
+    return f"{str(value)[:19]}Z"
 
 
-def _identity(revision: Object) -> tuple[str, str]:
-    return f"#{revision.get('number', '?')}", str(revision.get("hash", ""))
+def _identity(revision: Object) -> str:
+    return f"#{revision.get('number', '?')} {revision.get('hash', '')}"
 
 
 def _image(revision: Object) -> str:
-    return str(revision.get("image", ""))
-
-
-def _short(value: object) -> str:
-    try:
-        return f"{float(str(value)):.4g}" if value is not None else ""
-    except ValueError:
-        return str(value)
+    """Digests to their first characters: the hash beside it says the rest."""
+    name, _, digest = str(revision.get("image", "")).partition("@sha256:")
+    return f"{name}@sha256:{digest[:12]}" if digest else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["merge_diff"]
+__all__ = ["merge_diff", "paths"]
 
 
 def merge_diff(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,3 +22,14 @@ def merge_diff(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
         elif key not in current or known != value:
             patch[key] = value
     return patch
+
+
+def paths(patch: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that a patch of `merge_diff` changes, as dotted paths; sorted."""
+    found: list[str] = []
+    for key, value in patch.items():
+        if isinstance(value, Mapping) and value:
+            found += [f"{key}.{inner}" for inner in paths(value)]
+        else:
+            found.append(key)
+    return tuple(sorted(found))
