@@ -473,6 +473,28 @@ def test_given_an_object_when_scaled_then_the_scale_subresource_moves_only_repli
     assert shown.splitlines()[0].split() == heads.split()
 
 
+def test_given_the_crd_when_stored_then_its_fields_are_those_of_the_file(api: Kube) -> None:
+    """Another YAML reader may see other keys: a bare `n` was once a boolean to it."""
+    stored = api.get("crd", "inferencedeployments.rampway.dev")
+    file = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+
+    assert field_paths(stored) == field_paths(file)
+
+
+def field_paths(crd: dict[str, Any]) -> set[str]:
+    """Return the path of every field of the schema."""
+    found = set()
+
+    def walk(schema: dict[str, Any], path: str) -> None:
+        for name, inner in schema.get("properties", {}).items():
+            found.add(f"{path}.{name}")
+            walk(inner, f"{path}.{name}")
+        walk(schema["items"], f"{path}[]") if "items" in schema else None
+
+    walk(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+    return found
+
+
 def test_given_the_api_when_explained_then_kubectl_shows_descriptions(api: Kube) -> None:
     shown = api.kubectl("explain", "infd.spec.strategy.canary.steps")
 

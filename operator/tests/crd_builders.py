@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -335,3 +336,9 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
     if "items" in schema:
         result["items"] = closed(schema["items"])
     return result
+
+
+def misfits(value: Any, schema: dict[str, Any]) -> list[str]:
+    """Return one line for each thing that the API server would refuse or drop."""
+    validator = jsonschema.Draft202012Validator(closed(schema))
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
