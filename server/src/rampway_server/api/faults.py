@@ -22,6 +22,7 @@ __all__ = ["error_body", "field_path", "from_validation", "send_bytes", "send_er
 Headers = list[tuple[bytes, bytes]]
 
 MAX_REPORTED_FAULTS = 8
+UNKNOWN = "extra_forbidden"
 
 
 def error_body(error: RequestError) -> bytes:
@@ -40,16 +41,30 @@ def error_body(error: RequestError) -> bytes:
 
 def from_validation(error: ValidationError) -> RequestError:
     """Return one 400 that names every wrong field; values are not repeated, they may be secret."""
-    faults = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = []
-    for fault in faults[:MAX_REPORTED_FAULTS]:
-        path = field_path(fault["loc"])
-        unknown = fault["type"] == "extra_forbidden"
-        lines.append(f"{path}: {'unknown or unsupported field' if unknown else fault['msg']}")
+    faults = [
+        (field_path(fault["loc"]), fault["type"], fault["msg"])
+        for fault in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    # A union complains once a branch: "not a string" is noise beside what is wrong in the list.
+    paths = [path for path, _, _ in faults]
+    faults = [
+        fault
+        for fault in faults
+        if not (fault[1].endswith("_type") and any(_is_inside(path, fault[0]) for path in paths))
+    ]
+    lines = [
+        f"{path}: {'unknown or unsupported field' if kind == UNKNOWN else message}"
+        for path, kind, message in faults[:MAX_REPORTED_FAULTS]
+    ]
     if len(faults) > MAX_REPORTED_FAULTS:
         lines.append(f"and {len(faults) - MAX_REPORTED_FAULTS} more")
-    code = "unknown_parameter" if faults[0]["type"] == "extra_forbidden" else "invalid_value"
-    return RequestError("; ".join(lines), param=field_path(faults[0]["loc"]), code=code)
+    first_path, first_kind, _ = faults[0]
+    code = "unknown_parameter" if first_kind == UNKNOWN else "invalid_value"
+    return RequestError("; ".join(lines), param=first_path, code=code)
+
+
+def _is_inside(path: str, outer: str) -> bool:
+    return path.startswith((f"{outer}[", f"{outer}."))
 
 
 def field_path(location: Iterable[str | int]) -> str:

@@ -31,6 +31,8 @@ class Event:
     samples: list[Sample]
     """The tokens behind `text`, with those whose text was held back before."""
     finish: FinishReason | None
+    completion_tokens: int
+    """Tokens of all choices up to this event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,6 @@ class Choice:
 
     request: Request
     detokenizer: Detokenizer
-    tokens: int = 0
     finish: FinishReason | None = None
     held: list[Sample] = field(default_factory=list)
 
@@ -83,6 +84,7 @@ class Generation:
             for request in requests
         ]
         self._open = len(self.choices)
+        self._tokens = 0
         self.stream: Stream = bridge.open(requests)
 
     @property
@@ -102,12 +104,12 @@ class Generation:
                     events.append(event)
         return events
 
-    def usage(self) -> Usage:
-        """Return the counts so far."""
+    def usage(self, event: Event | None = None) -> Usage:
+        """Return the counts so far, or as of `event`."""
         firsts = range(0, len(self.choices), self._choices_per_prompt)
         return Usage(
             sum(self.choices[i].request.prompt_length for i in firsts),
-            sum(choice.tokens for choice in self.choices),
+            self._tokens if event is None else event.completion_tokens,
             sum(self.stream.cached_tokens.get(i, 0) for i in firsts),
         )
 
@@ -120,7 +122,7 @@ class Generation:
         # A stop string ended it here; the engine may have drawn a token more meanwhile.
         if choice.finish is not None or output.sample is None:
             return None
-        choice.tokens += 1
+        self._tokens += 1
         choice.held.append(output.sample)
         text, choice.finish = self._text_of(choice, output, output.sample.token)
         if choice.finish is not None:
@@ -130,7 +132,7 @@ class Generation:
         if not text and choice.finish is None:
             return None
         samples, choice.held = choice.held, []
-        return Event(index, text, samples, choice.finish)
+        return Event(index, text, samples, choice.finish, self._tokens)
 
     def _text_of(
         self, choice: Choice, output: Output, token: int

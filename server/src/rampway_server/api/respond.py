@@ -134,8 +134,10 @@ async def _send_stream(generation: Generation, job: Job, send: Send, headers: He
     body = job.format.head(len(generation.choices))
     try:
         while True:
-            usage = generation.usage() if job.usage_in_events else None
-            body += b"".join([render(event, usage) for event in events])
+            if job.usage_in_events:
+                body += b"".join([render(event, generation.usage(event)) for event in events])
+            else:
+                body += b"".join([render(event, None) for event in events])
             if generation.done:
                 break
             await send({"type": "http.response.body", "body": body, "more_body": True})
