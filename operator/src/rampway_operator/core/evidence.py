@@ -14,6 +14,7 @@ from rampway_operator.core.spec import Against, Metric, Objective
 from rampway_operator.core.state import Evidence, Sums
 
 __all__ = [
+    "GROUPS",
     "LATENCIES",
     "PLANNING_EXCEEDANCES",
     "Part",
@@ -21,8 +22,10 @@ __all__ = [
     "at_step",
     "definition",
     "fold",
+    "grouped",
     "merged",
     "reference_of",
+    "samples",
     "survival",
     "tail_score",
     "unusable",
@@ -30,8 +33,12 @@ __all__ = [
 
 LATENCIES = frozenset({Metric.TTFT, Metric.INTER_TOKEN_LATENCY, Metric.E2E_LATENCY})
 
-PLANNING_EXCEEDANCES = 5
+PLANNING_EXCEEDANCES = 4
 """Requests beyond the quantile that planning windows must have before edges are pinned."""
+FINE = 1.2
+"""Widest bucket, as the ratio of its edges, within which a latency may be placed."""
+GROUPS = (4, 16, 64)
+"""Sizes of the groups of windows whose spread is watched."""
 STEADY_WINDOWS = 2
 STEADY_REQUESTS = 8
 """A block of a steadiness check: so many windows, and so many requests of each arm."""
@@ -48,6 +55,11 @@ class Part:
     requests: float
     q: float
     """Sum of squared scores of single observations; x for shares."""
+
+
+def samples(objective: Objective, sums: Sums) -> float:
+    """Requests that speak for an objective: the candidate's, or the smaller arm's in a comparison."""
+    return sums.rc if objective.comparison is None else min(sums.rc, sums.rr)
 
 
 def definition(objective: Objective) -> str:
@@ -111,16 +123,23 @@ def reference_of(objective: Objective, window: Window) -> ArmWindow | None:
 def survival(histogram: Histogram, edge: float) -> float:
     """Observations above `edge` seconds; exact at the histogram's own edges.
 
-    Between edges it interpolates on the logarithm, which only what is shown to people relies on.
+    Within a bucket observations count as spread evenly over the logarithm.
     """
     i = bisect_left(histogram.edges, edge)
-    above = sum(histogram.counts[i + 1 :])
-    if i >= len(histogram.edges) or histogram.edges[i] == edge:
-        return above
-    low = histogram.edges[i - 1] if i else edge / 2
+    if i >= len(histogram.edges):
+        return 0.0
+    return sum(histogram.counts[i + 1 :]) + histogram.counts[i] * _share_above(histogram, i, edge)
+
+
+def _share_above(histogram: Histogram, i: int, edge: float) -> float:
+    """The share of bucket `i` above `edge`, which lies within it or at its upper end."""
     high = histogram.edges[i]
-    share = 1.0 if math.isinf(high) else math.log(high / edge) / math.log(high / low)
-    return above + histogram.counts[i] * min(1.0, share)
+    if high == edge:
+        return 0.0
+    low = histogram.edges[i - 1] if i else 0.0
+    if low <= 0.0 or math.isinf(high) or edge <= low:
+        return 1.0
+    return math.log(high / edge) / math.log(high / low)
 
 
 def tail_score(histogram: Histogram, edge: float) -> tuple[float, float]:
@@ -135,6 +154,8 @@ def tail_score(histogram: Histogram, edge: float) -> tuple[float, float]:
         count = histogram.counts[i]
         if count == 0.0 or histogram.edges[i] <= edge:
             continue
+        if i == first:
+            count *= _share_above(histogram, i, edge)
         low = max(edge, histogram.edges[i - 1] if i else edge)
         high = histogram.edges[i]
         score = math.log(low / edge)
@@ -188,6 +209,30 @@ def add(sums: Sums, candidate: Part, reference: Part | None, same: float = 0.0) 
     )
 
 
+def grouped(groups: tuple[float, ...], windows: int, u: float, v: float) -> tuple[float, ...]:
+    """`groups` after one more window of (u, v), when `windows` windows had been counted before.
+
+    For each size in GROUPS: sums of u and v of the group that is not full yet, then sums of u * u, u * v
+    and v * v over the full ones. Windows that resemble their neighbours, as they do when a queue or a
+    session outlives a window, show in groups that spread more than their size explains.
+    """
+    values = list(groups) if len(groups) == 5 * len(GROUPS) else [0.0] * (5 * len(GROUPS))
+    for i, size in enumerate(GROUPS):
+        at = 5 * i
+        values[at] += u
+        values[at + 1] += v
+        if (windows + 1) % size == 0:
+            gu, gv = values[at], values[at + 1]
+            values[at : at + 5] = [
+                0.0,
+                0.0,
+                values[at + 2] + gu * gu,
+                values[at + 3] + gu * gv,
+                values[at + 4] + gv * gv,
+            ]
+    return tuple(values)
+
+
 def fold(objective: Objective, evidence: Evidence, window: Window, *, max_delta: float) -> Evidence:
     """The evidence after one more window: planned with, or added to what the next look will judge.
 
@@ -207,7 +252,7 @@ def fold(objective: Objective, evidence: Evidence, window: Window, *, max_delta:
     candidate = _share(objective, window.candidate, candidate=True)
     other = _share(objective, reference, candidate=False)
     same = _share(objective, reference, candidate=True)
-    return replace(evidence, voting=True, pending=add(evidence.pending, candidate, other, same.x))
+    return _voted(evidence, candidate, other, same.x)
 
 
 def unusable(objective: Objective, window: Window) -> str:
@@ -265,22 +310,32 @@ def _share(objective: Objective, arm: ArmWindow, *, candidate: bool) -> Part:
     return Part(errors, arm.requests, arm.requests, errors)
 
 
+def _voted(
+    evidence: Evidence, candidate: Part, reference: Part | None, same: float = 0.0
+) -> Evidence:
+    one = add(Sums(), candidate, reference, same)
+    if one.windows == 0:
+        return replace(evidence, voting=True)
+    windows = evidence.sums.windows + evidence.pending.windows
+    return replace(
+        evidence,
+        voting=True,
+        pending=merged(evidence.pending, one),
+        groups=grouped(evidence.groups, windows, one.sc - one.sr, one.v),
+    )
+
+
 def _fold_absolute(objective: Objective, evidence: Evidence, arm: ArmWindow) -> Evidence:
     if objective.metric not in LATENCIES:
         part = _share(objective, arm, candidate=True)
-        return replace(evidence, voting=True, pending=add(evidence.pending, part, None))
+        return _voted(evidence, part, None)
     histogram = _histogram(objective.metric, arm)
     assert histogram is not None, "unusable() has looked"
     edge = _edge_at_least(histogram, float(objective.slo_max or 0))
     assert edge is not None, "unusable() has looked"
     above = survival(histogram, edge)
     part = Part(above, histogram.total, _requests(objective, arm, histogram), above)
-    return replace(
-        evidence,
-        voting=True,
-        candidate_edge=edge,
-        pending=add(evidence.pending, part, None),
-    )
+    return _voted(replace(evidence, candidate_edge=edge), part, None)
 
 
 def _edge_at_least(histogram: Histogram, seconds: float) -> float | None:
@@ -289,6 +344,19 @@ def _edge_at_least(histogram: Histogram, seconds: float) -> float | None:
         if edge >= seconds * (1.0 - 1e-9):
             return None if math.isinf(edge) else edge
     return None
+
+
+def _fine_edge(histogram: Histogram, seconds: float) -> float | None:
+    """`seconds` itself within a narrow bucket, else the next edge; None when buckets end before it.
+
+    Within a wide bucket nobody knows where the observations lie, so there the margin is widened.
+    """
+    high = _edge_at_least(histogram, seconds)
+    if high is None:
+        return None
+    i = histogram.edges.index(high)
+    narrow = i > 0 and high <= FINE * histogram.edges[i - 1]
+    return seconds if narrow else high
 
 
 def _requests(objective: Objective, arm: ArmWindow, histogram: Histogram) -> float:
@@ -310,7 +378,7 @@ def _fold_latency(
     candidate = _latency(objective, window.candidate, ours, evidence.candidate_edge)
     other = _latency(objective, reference, theirs, evidence.reference_edge)
     same = _latency(objective, reference, theirs, evidence.candidate_edge)
-    return replace(evidence, pending=add(evidence.pending, candidate, other, same.x))
+    return _voted(evidence, candidate, other, same.x)
 
 
 def _latency(objective: Objective, arm: ArmWindow, histogram: Histogram, edge: float) -> Part:
@@ -349,7 +417,7 @@ def _plan_edges(
     )
     comparison = objective.comparison
     regression = float(comparison.max_regression or 0) if comparison is not None else 0.0
-    high = _edge_at_least(ours, (1.0 + regression) * low)
+    high = _fine_edge(ours, (1.0 + regression) * low)
     if high is None:
         return replace(evidence, planning=planning)
     return replace(evidence, planning=(), voting=True, reference_edge=low, candidate_edge=high)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from rampway_operator.core.evidence import LATENCIES, merged
+from rampway_operator.core.evidence import GROUPS, LATENCIES, merged, samples
 from rampway_operator.core.spec import AnalysisStep, Objective, Spec
 from rampway_operator.core.state import Evidence, Sums
 from rampway_operator.core.statistics import (
@@ -30,6 +30,7 @@ __all__ = [
     "bounds",
     "budgets",
     "expected",
+    "inflation_of",
     "look",
     "look_is_due",
     "margin",
@@ -37,9 +38,11 @@ __all__ = [
 
 MIN_WINDOWS = 5
 """Windows below which their spread says too little to judge by."""
-MIN_REQUESTS = 10
+MIN_REQUESTS = 20
 """Requests of each arm below which the intervals' approximations do not hold."""
-GROWTH = 1.25
+MIN_GROUPS = 6
+"""Groups of windows below which their spread says too little."""
+GROWTH = 1.4
 """A look is due when the evidence has grown by this factor since the last one."""
 
 
@@ -99,49 +102,76 @@ def expected(sums: Sums) -> float:
     return (sums.same - sums.sr) / sums.v if sums.v > 0.0 else 0.0
 
 
-def bounds(objective: Objective, sums: Sums, level_low: float, level_high: float) -> Bounds:
-    """Bounds of the difference, each one-sided at its level: the wider of two intervals.
+def bounds(
+    objective: Objective, sums: Sums, level_low: float, level_high: float, inflation: float = 1.0
+) -> Bounds:
+    """Bounds of the difference, each one-sided at its level, however requests resemble each other.
 
-    One takes requests as independent (exact, score or normal), one takes only windows as independent and
-    lets requests within a window vary together, as they do in a queue. The first protects against rare
-    events that few windows have seen, the second against load that makes requests alike.
+    Requests within a window vary together, as they do in a queue, so the windows are what is independent:
+    their spread, times `inflation` where they resemble their neighbours, gives the standard error, and t
+    the price of knowing it from few windows. Shares keep the skew of rare events: their bounds are exact
+    or score bounds of the sample of independent requests that would have the same standard error. That is
+    never more than the requests there were: rare events that no window has seen are not thereby excluded.
     """
     if sums.windows < 2 or sums.v <= 0.0:
         return Bounds(0.0, -math.inf, math.inf, math.inf)
     estimate = (sums.sc - sums.sr) / sums.v
-    error = ratio_error(sums.windows, sums.v, sums.uu, sums.uv, sums.vv, estimate)
-    df = sums.windows - 1
-    low = estimate - t_quantile(1.0 - level_low, df) * error
-    high = estimate + t_quantile(1.0 - level_high, df) * error
-    alone = _independent(objective, sums, estimate, level_low, level_high)
-    return Bounds(estimate, min(low, alone.low), max(high, alone.high), max(error, alone.error))
-
-
-def _independent(
-    objective: Objective, sums: Sums, estimate: float, level_low: float, level_high: float
-) -> Bounds:
+    error = inflation * ratio_error(sums.windows, sums.v, sums.uu, sums.uv, sums.vv, estimate)
     per_request = (sums.rc + sums.rr) / (sums.nc + sums.nr)
-    if objective.comparison is None:
-        low, high = clopper_pearson(estimate * sums.rc, sums.rc, level_low, level_high)
-        error = math.sqrt(max(estimate * (1.0 - estimate), 0.0) / sums.rc)
-        return Bounds(estimate, low, high, error)
-    if _counts_shares(objective):
-        # One stratum has v = nc * nr / (nc + nr), so these are the arms' own sizes; over several they
-        # are the sizes of two single arms that would know as much.
-        nc = sums.v * (sums.nc + sums.nr) / sums.nr * per_request
-        nr = sums.v * (sums.nc + sums.nr) / sums.nc * per_request
-        pc, pr = (min(max(s / sums.v, 0.0), 1.0) for s in (sums.sc, sums.sr))
-        low, high = newcombe((pc, nc), (pr, nr), level_low, level_high)
-        error = math.sqrt(pc * (1.0 - pc) / nc + pr * (1.0 - pr) / nr)
-        return Bounds(estimate, low, high, error)
-    # Scores: the variance of both arms together, as they have if the candidate is like the reference.
-    error = math.sqrt(sums.q / (sums.nc + sums.nr) / (sums.v * per_request))
-    return Bounds(
-        estimate,
-        estimate - normal_quantile(1.0 - level_low) * error,
-        estimate + normal_quantile(1.0 - level_high) * error,
-        error,
+    if not _counts_shares(objective):
+        # The variance of both arms together, as they have if the candidate is like the reference.
+        alone = math.sqrt(sums.q / (sums.nc + sums.nr) / (sums.v * per_request))
+        error = max(error, alone)
+        low, high = (t_quantile(1.0 - level, sums.windows - 1) for level in (level_low, level_high))
+        return Bounds(estimate, estimate - low * error, estimate + high * error, error)
+    # One stratum has v = nc * nr / (nc + nr), so these are the arms' own sizes; over several they are the
+    # sizes of two single arms that would know as much.
+    pc, pr = (min(max(s / sums.v, 0.0), 1.0) for s in (sums.sc, sums.sr))
+    nc, nr = sums.rc, 0.0
+    if objective.comparison is not None:
+        nc, nr = (sums.v * (sums.nc + sums.nr) / n * per_request for n in (sums.nr, sums.nc))
+    alone = math.sqrt(pc * (1.0 - pc) / nc + (pr * (1.0 - pr) / nr if nr > 0.0 else 0.0))
+    effect = max(1.0, (error / alone) ** 2) if alone > 0.0 else 1.0
+    low, high = (
+        _share_bounds((pc, nc), (pr, nr), level, effect * _t_price(level, sums.windows))[side]
+        for side, level in enumerate((level_low, level_high))
     )
+    return Bounds(estimate, low, high, max(error, alone))
+
+
+def _t_price(level: float, windows: int) -> float:
+    """How many times more requests a normal bound would need to be as wide as the t bound."""
+    return (t_quantile(1.0 - level, windows - 1) / normal_quantile(1.0 - level)) ** 2
+
+
+def _share_bounds(
+    candidate: tuple[float, float], reference: tuple[float, float], level: float, effect: float
+) -> tuple[float, float]:
+    (pc, nc), (pr, nr) = candidate, reference
+    if nr <= 0.0:
+        return clopper_pearson(pc * nc / effect, nc / effect, level, level)
+    return newcombe((pc, nc / effect), (pr, nr / effect), level, level)
+
+
+def inflation_of(sums: Sums, groups: tuple[float, ...]) -> float:
+    """How much the standard error grows when windows are taken in groups; at least 1.
+
+    The largest over the group sizes of which MIN_GROUPS are full. `groups` and `sums` cover the same
+    windows.
+    """
+    if sums.windows < 2 or sums.v <= 0.0 or not groups:
+        return 1.0
+    estimate = (sums.sc - sums.sr) / sums.v
+    single = ratio_error(sums.windows, sums.v, sums.uu, sums.uv, sums.vv, estimate)
+    worst = 1.0
+    for i, size in enumerate(GROUPS):
+        full = sums.windows // size
+        if full < MIN_GROUPS or single <= 0.0:
+            continue
+        uu, uv, vv = groups[5 * i + 2 : 5 * i + 5]
+        whole = math.sqrt(sums.windows / (full * size))
+        worst = max(worst, whole * ratio_error(full, sums.v, uu, uv, vv, estimate) / single)
+    return worst
 
 
 def _counts_shares(objective: Objective) -> bool:
@@ -160,8 +190,7 @@ def look_is_due(objective: Objective, evidence: Evidence) -> bool:
     if evidence.pending.windows == 0:
         return False
     total = merged(evidence.sums, evidence.pending)
-    enough = min(total.rc, math.inf if objective.comparison is None else total.rr)
-    if total.windows < MIN_WINDOWS or enough < MIN_REQUESTS:
+    if total.windows < MIN_WINDOWS or samples(objective, total) < MIN_REQUESTS:
         return False
     if evidence.looks == 0 or total.v >= GROWTH * evidence.sums.v:
         return True
@@ -197,6 +226,7 @@ def look(objective: Objective, evidence: Evidence, plan: Budgets, *, final: bool
         sums=total,
         step_sums=step,
         pending=Sums(),
+        inflation=inflation_of(total, evidence.groups),
         looks=looks,
         step_looks=step_looks,
         alpha_spent=spent(plan.fail, looks),
@@ -221,7 +251,7 @@ def _look_at_passing(
         before.pass_level if spent_before > 0.0 else 0.0,
         math.sqrt(before.sums.v / judged.sums.v),
     )
-    high = bounds(objective, judged.sums, judged.fail_level, level).high
+    high = bounds(objective, judged.sums, judged.fail_level, level, judged.inflation).high
     return replace(
         judged,
         beta_spent=spent_now,
@@ -235,5 +265,5 @@ def _passing_is_likely(objective: Objective, evidence: Evidence, level: float) -
     sums = evidence.sums
     if objective.comparison is None:
         return clopper_pearson(0.0, sums.rc, level, level)[1] < margin(objective)
-    error = bounds(objective, sums, level, level).error
+    error = bounds(objective, sums, level, level, evidence.inflation).error
     return expected(sums) + normal_quantile(1.0 - level) * error < margin(objective)

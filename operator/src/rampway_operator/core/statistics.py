@@ -6,6 +6,7 @@ It knows nothing of objectives, arms or windows. All levels are one-sided.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 
 __all__ = [
@@ -75,27 +76,30 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     return 1.0 - math.exp(log_front) * _beta_fraction(b, a, 1.0 - x) / b
 
 
-def _bisect_beta(a: float, b: float, p: float) -> float:
-    """The x with I_x(a, b) = p."""
-    low, high = 0.0, 1.0
+def _beta_quantile(a: float, b: float, p: float) -> float:
+    """The x with I_x(a, b) = p: Newton's method, kept inside a bracket that only shrinks."""
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    low, high, x = 0.0, 1.0, a / (a + b)
     for _ in range(200):
-        middle = 0.5 * (low + high)
-        if incomplete_beta(a, b, middle) < p:
-            low = middle
-        else:
-            high = middle
-        if high - low <= 1e-16 * high:
-            break
-    return 0.5 * (low + high)
+        off = incomplete_beta(a, b, x) - p
+        low, high = (x, high) if off < 0.0 else (low, x)
+        log_density = (a - 1.0) * math.log(x) + (b - 1.0) * math.log1p(-x) - log_beta
+        step = x - off * math.exp(-log_density) if log_density > -600.0 else -1.0
+        after = step if low < step < high else 0.5 * (low + high)
+        if abs(after - x) <= 1e-15 * x or high - low <= 1e-16 * high:
+            return after
+        x = after
+    return x
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
     """The t with P(T <= t) = p for Student's distribution, 0 < p < 1, df > 0."""
     tail = min(p, 1.0 - p)
     if tail == 0.5:
         return 0.0
     # P(|T| > t) = I_x(df/2, 1/2) with x = df / (df + t^2): a small x is a far tail, so nothing cancels.
-    x = _bisect_beta(df / 2.0, 0.5, 2.0 * tail)
+    x = _beta_quantile(df / 2.0, 0.5, 2.0 * tail)
     t = math.sqrt(df * (1.0 - x) / x) if x > 0.0 else math.inf
     return t if p > 0.5 else -t
 
@@ -129,8 +133,8 @@ def clopper_pearson(x: float, n: float, level_low: float, level_high: float) -> 
     if n <= 0.0:
         return 0.0, 1.0
     x = min(max(x, 0.0), n)
-    low = 0.0 if x <= 0.0 else _bisect_beta(x, n - x + 1.0, level_low)
-    high = 1.0 if x >= n else _bisect_beta(x + 1.0, n - x, 1.0 - level_high)
+    low = 0.0 if x <= 0.0 else _beta_quantile(x, n - x + 1.0, level_low)
+    high = 1.0 if x >= n else _beta_quantile(x + 1.0, n - x, 1.0 - level_high)
     return low, high
 
 
@@ -179,7 +183,8 @@ def spent(budget: float, looks: int) -> float:
 def _first_crossing(z_before: float, z_now: float, correlation: float) -> float:
     """P(Z_before < z_before and Z_now >= z_now) for two standard normals (Simpson's rule)."""
     spread = math.sqrt(max(1.0 - correlation * correlation, 1e-12))
-    start, steps = -9.0, 240
+    # Below `start` the second event is impossible, or the first variable is.
+    start, steps = max(-9.0, (z_now - 8.0 * spread) / correlation), 96
     if z_before <= start:
         return 0.0
     width = (z_before - start) / steps
@@ -191,6 +196,7 @@ def _first_crossing(z_before: float, z_now: float, correlation: float) -> float:
     return total * width / 3.0 / math.sqrt(2.0 * math.pi)
 
 
+@lru_cache(maxsize=1024)
 def look_level(budget: float, before: float, correlation: float) -> float:
     """The one-sided level at which a look may test so that it adds at most `budget` of false alarms.
 
@@ -209,7 +215,7 @@ def look_level(budget: float, before: float, correlation: float) -> float:
             low = middle
         else:
             high = middle
-        if high - low < 1e-9:
+        if high - low < 1e-8:
             break
     return normal_cdf(-high)
 

@@ -9,7 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rampway_operator.core.evidence import PLANNING_EXCEEDANCES, at_step, fold, merged, unusable
+from rampway_operator.core.evidence import (
+    PLANNING_EXCEEDANCES,
+    at_step,
+    fold,
+    merged,
+    samples,
+    unusable,
+)
 from rampway_operator.core.looks import (
     MIN_REQUESTS,
     MIN_WINDOWS,
@@ -115,11 +122,19 @@ def judged(objective: Objective, evidence: Evidence) -> tuple[Verdict, Bounds | 
     if evidence.looks == 0 or evidence.fail_level <= 0.0 or evidence.pass_level <= 0.0:
         return Verdict.UNDECIDED, None
     limit = margin(objective)
-    found = bounds(objective, evidence.sums, evidence.fail_level, evidence.pass_level)
+    found = bounds(
+        objective, evidence.sums, evidence.fail_level, evidence.pass_level, evidence.inflation
+    )
     if found.low > limit:
         return Verdict.FAIL, found
     if evidence.step_level > 0.0:
-        step = bounds(objective, evidence.step_sums, evidence.step_level, evidence.pass_level)
+        step = bounds(
+            objective,
+            evidence.step_sums,
+            evidence.step_level,
+            evidence.pass_level,
+            evidence.inflation,
+        )
         if step.low > limit:
             return Verdict.FAIL, step
     if found.high < limit or evidence.passed:
@@ -143,8 +158,7 @@ def _holds(objective: Objective, evidence: Evidence, verdict: Verdict, *, final:
     where the objective asks for one.
     """
     step = evidence.step_sums
-    seen = step.rc if objective.comparison is None else min(step.rc, step.rr)
-    if evidence.step_looks == 0 or seen < objective.min_samples:
+    if evidence.step_looks == 0 or samples(objective, step) < objective.min_samples:
         return False
     return not final or objective.require is Require.NOT_FAIL or verdict is Verdict.PASS
 
@@ -234,9 +248,9 @@ def _needed(
     """
     if verdict is Verdict.FAIL or _holds(objective, evidence, verdict, final=final):
         return None
-    sums, step = evidence.sums, evidence.step_sums
-    collected = sums.rc + evidence.pending.rc
-    least = collected + max(0.0, objective.min_samples - step.rc - evidence.pending.rc)
+    sums, step = evidence.sums, merged(evidence.step_sums, evidence.pending)
+    missing = max(1.0, objective.min_samples - samples(objective, step))
+    least = sums.rc + evidence.pending.rc + missing
     if not final or objective.require is Require.NOT_FAIL or found is None:
         return math.ceil(least)
     truth = expected(sums) if objective.comparison is not None else found.estimate
