@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import rampway_check_env
 from rampway_check_env.child import End, run_command, run_probe
 
 PYTHON = [sys.executable, "-c"]
@@ -104,3 +109,40 @@ def test_given_modules_of_the_working_folder_then_a_probe_never_imports_them(
 
     assert "wrong ctypes" not in outcome.stderr
     assert "libnothing.so" in outcome.last_line
+
+
+def test_given_a_system_without_files_in_memory_then_a_temporary_file_holds_the_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+
+    assert run_command(["echo", "fine"], timeout=20).last_line == "fine"
+
+
+def test_given_sigterm_while_a_probe_hangs_then_the_check_ends_and_its_child_with_it(
+    tmp_path: Path,
+) -> None:
+    """As process 1 of an init container it would otherwise hold the pod for its whole grace period."""
+    file = tmp_path / "pid"
+    wanted = {
+        "custom": [
+            {"name": "x", "command": ["sh", "-c", f"echo $$ > {file}; sleep 60"], "timeout": "60s"}
+        ]
+    }
+    source = str(Path(rampway_check_env.__file__).parents[1])
+    command = [sys.executable, "-m", "rampway_check_env", "--requirements", json.dumps(wanted)]
+
+    with subprocess.Popen(command, env={"PATH": os.environ["PATH"], "PYTHONPATH": source}) as check:
+        wait_for(lambda: file.exists() and file.read_text(encoding="utf-8").strip() != "")
+        check.send_signal(signal.SIGTERM)
+        assert check.wait(20) == 143
+
+    assert not alive(int(file.read_text(encoding="utf-8")))
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    """Block until a child has come so far; fails after half a minute."""
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -19,7 +19,10 @@ from hypothesis import strategies as st
 import rampway_check_env
 from rampway_check_env.cli import main
 from rampway_check_env.findings import Fault, Finding, Report, failed, passed, skipped, unable
+from rampway_check_env.machine import Machine
 from rampway_check_env.report import MESSAGE_LIMIT, as_json, as_message, as_table, usage_message
+from rampway_check_env.requirements import DiskSpace, Requirements
+from rampway_check_env.run import run_checks
 from rampway_operator.cluster.check_env_payload import pack_check_env
 
 SOURCE = Path(rampway_check_env.__file__).parent
@@ -195,6 +198,18 @@ def test_given_custom_commands_then_their_class_and_last_line_are_reported(
         "error",
         "Infrastructure",
     )
+
+
+def test_given_a_machine_nobody_foresaw_then_the_other_checks_still_report(tmp_path: Path) -> None:
+    """A requirement that its check cannot handle is one finding, not a traceback."""
+    broken = Requirements(disk=(DiskSpace("/\0", 1),), open_files=1)
+
+    report = run_checks(broken, Machine(), timeout=60)
+
+    [finding] = report.failures
+    assert (finding.check, finding.fault) == ("limits", Fault.INFRASTRUCTURE)
+    assert "the check itself failed: ValueError" in finding.found
+    assert {"glibc", "gpu", "prefixCache"} <= {f.check for f in report.findings}
 
 
 def test_given_the_archive_then_a_bare_python_runs_it_and_it_is_small(tmp_path: Path) -> None:

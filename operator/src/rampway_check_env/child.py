@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from enum import Enum
@@ -104,7 +105,7 @@ def run_command(
     A process that cannot even be killed (it waits inside a driver) is left behind, not waited for.
     """
     started = time.monotonic()
-    out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
+    out, err = _buffer(), _buffer()
     try:
         try:
             process = subprocess.Popen(  # noqa: S603 - the command is ours or the user's own
@@ -117,7 +118,11 @@ def run_command(
             )
         except (OSError, ValueError) as error:
             return Outcome(End.NOT_STARTED, stderr=str(error))
-        end = _wait(process, started + timeout, (out, err))
+        try:
+            end = _wait(process, started + timeout, (out, err))
+        except BaseException:  # this process is told to end: its child must not stay
+            _kill_group(process)
+            raise
         seconds = time.monotonic() - started
         code = process.returncode if process.returncode is not None else -signal.SIGKILL
         if end is End.EXITED and code < 0:
@@ -128,6 +133,15 @@ def run_command(
     finally:
         os.close(out)
         os.close(err)
+
+
+def _buffer() -> int:
+    """A file in memory; in a temporary folder where the system has no such files."""
+    try:
+        return os.memfd_create("output")
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile() as stream:
+            return os.dup(stream.fileno())
 
 
 def _wait(process: "subprocess.Popen[bytes]", deadline: float, outputs: Sequence[int]) -> End:

@@ -31,10 +31,6 @@ class Machine:
         """The path to open for `path`."""
         return self.root + path
 
-    def exists(self, path: str) -> bool:
-        """Whether there is something at `path`."""
-        return Path(self.real(path)).exists()
-
     def has_gpu_device(self) -> bool:
         """Whether the node gave this container an NVIDIA device, working or not."""
         try:

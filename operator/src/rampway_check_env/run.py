@@ -7,7 +7,7 @@ missing is skipped, so that a bad node is never taken for a bad image. It does n
 from __future__ import annotations
 
 import time
-from typing import List
+from typing import Callable, Dict, List
 
 from rampway_check_env.checks import (
     cuda,
@@ -22,27 +22,32 @@ from rampway_check_env.checks import (
     triton_kernel,
 )
 from rampway_check_env.context import Context
-from rampway_check_env.findings import Finding, Report, skipped
+from rampway_check_env.findings import Finding, Report, skipped, unable
 from rampway_check_env.machine import Machine
 from rampway_check_env.requirements import Requirements
 
 __all__ = ["run_checks"]
+
+Check = Callable[[Context], List[Finding]]
 
 
 def run_checks(requirements: Requirements, machine: Machine, *, timeout: float) -> Report:
     """The report on `machine`; no check outlives `timeout` seconds from now."""
     started = time.monotonic()
     context = Context(requirements, machine, started + timeout)
-    findings: List[Finding] = [
-        *glibc.check(context),
-        *libstdcxx.check(context),
-        *symbols.check(context),
-    ]
-    findings += limits.check(context)
-    findings += _devices(context)
-    findings += prefix_cache.check(context)
-    findings += custom.check(context)
+    findings: List[Finding] = []
+    for name, check in _CHECKS.items():
+        findings += _guarded(name, check, context)
     return Report(tuple(findings), round((time.monotonic() - started) * 1000))
+
+
+def _guarded(name: str, check: Check, context: Context) -> List[Finding]:
+    """The findings of a check; one that fails itself, on a machine nobody foresaw, is one finding more."""
+    try:
+        return check(context)
+    except Exception as error:
+        found = "the check itself failed: %s: %s" % (type(error).__name__, str(error)[:300])
+        return [unable(name, found=found, required="", remedy="report this with the output")]
 
 
 def _devices(context: Context) -> List[Finding]:
@@ -60,3 +65,15 @@ def _devices(context: Context) -> List[Finding]:
     if any(finding.fault for finding in torch) and seen.usable:
         return [*findings, skipped("triton", "torch cannot use the GPU")]
     return findings + triton_kernel.check(context, seen)
+
+
+_CHECKS: Dict[str, Check] = {
+    "glibc": glibc.check,
+    "glibcxx": libstdcxx.check,
+    "symbols": symbols.check,
+    "limits": limits.check,
+    "gpu": _devices,
+    "prefixCache": prefix_cache.check,
+    "custom": custom.check,
+}
+"""In the order in which they run, by the name under which a failure of the check itself is reported."""

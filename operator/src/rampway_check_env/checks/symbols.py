@@ -61,7 +61,8 @@ def check(context: Context) -> List[Finding]:
         ]
     missing = [item for path in objects for item in _missing(context, path)]
     if not missing:
-        return [passed("symbols", "%d shared objects find every version they need" % len(objects))]
+        count = "%d shared object%s" % (len(objects), "" if len(objects) == 1 else "s")
+        return [passed("symbols", "every needed version is there (%s)" % count)]
     worst = _worst(missing)
     more = "" if len(missing) == 1 else " and %d more" % (len(missing) - 1)
     return [
