@@ -103,20 +103,31 @@ def end_of(cluster: FakeCluster) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("second", [NEW, "engine:cold", "engine:bad"])
-async def test_given_a_kill_at_any_write_when_restarted_then_the_end_is_the_same(
-    tmp_path: Path, second: str, request: pytest.FixtureRequest
-) -> None:
-    reference = await play(tmp_path, second)
+async def kill_at_writes(folder: Path, second: str, *, stride: int) -> None:
+    reference = await play(folder, second)
     expected, total = end_of(reference), len(reference.writes())
     assert total > 15
-    for index in range(0, total, 1 if "slow" in request.config.getoption("-m") else 15):
+    for index in range(0, total, stride):
         for after in (False, True):
             fault = Fault(503, "write", skip=index, after=after, kills=True)
-            cluster = await play(tmp_path, second, port=reference.engine_port, fault=fault)
-            assert end_of(cluster) == expected, (
-                f"killed {'after' if after else 'before'} write {index}"
-            )
+            cluster = await play(folder, second, port=reference.engine_port, fault=fault)
+            where = f"killed {'after' if after else 'before'} write {index}"
+            assert end_of(cluster) == expected, where
+
+
+@pytest.mark.parametrize("second", [NEW, "engine:cold", "engine:bad"])
+async def test_given_a_kill_at_some_writes_when_restarted_then_the_end_is_the_same(
+    tmp_path: Path, second: str
+) -> None:
+    await kill_at_writes(tmp_path, second, stride=15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("second", [NEW, "engine:cold", "engine:bad"])
+async def test_given_a_kill_at_every_write_when_restarted_then_the_end_is_the_same(
+    tmp_path: Path, second: str
+) -> None:
+    await kill_at_writes(tmp_path, second, stride=1)
 
 
 FAULTS = [

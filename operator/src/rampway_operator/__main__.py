@@ -56,8 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rampway-operator", description="Rolls out LLM serving images by evidence."
     )
-    version = f"rampway-operator {metadata.version('rampway-operator')}"
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=f"rampway-operator {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="run")
     run = commands.add_parser(
         "run",
@@ -67,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in FLAGS.items():
         run.add_argument(f"--{name}", help=text)
     return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("rampway-operator")
+    except metadata.PackageNotFoundError:
+        return "from source"
 
 
 if __name__ == "__main__":
