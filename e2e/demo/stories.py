@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import yaml
 
 from demo.stage import CHAT, say
 from harness.kube import Kube
+from harness.sightings import instant, watch_pods
 from harness.story import Story
 
 __all__ = [
-    "CandidateWatch",
     "Result",
     "StoryFailed",
     "bad_environment",
@@ -100,94 +99,24 @@ def bad_environment(kube: Kube) -> Result:
     good = kube.get("infd", NAME)["spec"]["engine"]["image"]
     image = "localhost/rampway/server:demo-old-libstdcxx"
     say(f"kubectl patch infd {NAME}: engine.image = {image}")
-    story = Story(kube, NAME, say)
-    story.skip_past()
-    begin = time.monotonic()
-    kube.patch("infd", NAME, {"spec": {"engine": {"image": image}}})
-    generation = kube.get("infd", NAME)["metadata"]["generation"]
-    watched = CandidateWatch(kube, NAME)
-    story.until(watched.look, "the rollback", timeout=180)
-    reason, message = story.until_ended(generation, 120)
-    _expect("bad environment", reason, message, "RolledBack")
-    if watched.engine_started:
-        raise StoryFailed("bad environment: the candidate's engine container started, and must not")
-    if watched.was_routed:
-        raise StoryFailed(
-            "bad environment: a candidate pod was in the service's endpoints, and must not"
-        )
-    seconds = watched.seconds_to_rollback()
+    with watch_pods(kube, NAME) as sightings:
+        change = {"engine": {"image": image}}
+        _, message, seconds = _play(kube, "bad environment", change, "RolledBack", 180)
+        ended = kube.get("infd", NAME)["status"]["history"][-1]
+        seen = sightings.of(ended["hash"])
+    if seen.engine_started or seen.was_routed or seen.check_failed_at is None:
+        raise StoryFailed(f"bad environment: got {seen}, need a failed check and nothing else")
+    decided = (instant(ended["endedAt"]) - seen.check_failed_at).total_seconds()
     say(
-        f"==> from the check's end to the recorded rollback: {seconds:.1f} s; the engine never started"
+        f"==> from the check's end to the recorded rollback: {decided:.1f} s; the engine never started"
     )
     _revert(kube, {"engine": {"image": good}})
     return Result(
         "4 libstdc++ too old",
         "RolledBack",
-        time.monotonic() - begin,
-        f"{message}; decided {seconds:.1f} s after the check ended",
+        seconds,
+        f"{message}; recorded {decided:.1f} s after the check ended",
     )
-
-
-class CandidateWatch:
-    """Looks at the candidate's pods, and at who gets traffic, while a rollout runs."""
-
-    def __init__(self, kube: Kube, name: str) -> None:
-        self._kube = kube
-        self._name = name
-        self.engine_started = False
-        self.was_routed = False
-        self._finished: datetime | None = None
-        self._decided: datetime | None = None
-
-    def look(self, seen: dict[str, Any]) -> bool:
-        """Note the pods; True once a rollback decision is recorded."""
-        status = seen.get("status", {})
-        candidate = (status.get("candidateRevision") or {}).get("hash", "")
-        if candidate:
-            selector = f"rampway.dev/name={self._name},rampway.dev/revision={candidate}"
-            pods = self._kube.list("pod", selector)
-            for pod in pods:
-                self._note(pod["status"])
-            routed = self._routed()
-            self.was_routed |= any(pod["metadata"]["name"] in routed for pod in pods)
-        if status.get("phase") == "RollingBack" or (
-            self._finished and status.get("phase") == "Idle"
-        ):
-            self._decided = _instant(status["decisions"][-1]["at"])
-            return True
-        return False
-
-    def _routed(self) -> set[str]:
-        slices = self._kube.list("endpointslice", f"kubernetes.io/service-name={self._name}")
-        ends = [end for one in slices for end in one.get("endpoints") or ()]
-        return {end["targetRef"]["name"] for end in ends if "targetRef" in end}
-
-    def _note(self, status: dict[str, Any]) -> None:
-        for container in status.get("containerStatuses", ()):
-            if (
-                container.get("started")
-                or container["state"].get("running")
-                or container["restartCount"]
-            ):
-                self.engine_started = True
-        for container in status.get("initContainerStatuses", ()):
-            for ended in (
-                container["state"].get("terminated"),
-                container.get("lastState", {}).get("terminated"),
-            ):
-                if ended and ended.get("exitCode"):
-                    finished = _instant(ended["finishedAt"])
-                    self._finished = min(self._finished or finished, finished)
-
-    def seconds_to_rollback(self) -> float:
-        """Return the seconds from the first failed check's end to the recorded decision."""
-        if self._finished is None or self._decided is None:
-            raise StoryFailed("bad environment: no failed check and decision were seen")
-        return (self._decided - self._finished).total_seconds()
-
-
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _revert(kube: Kube, spec: dict[str, Any]) -> None:

@@ -5,17 +5,20 @@ It does not know what the objects mean.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import shlex
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
-__all__ = ["CommandFailed", "Kube", "wait_until"]
+__all__ = ["CommandFailed", "Kube", "Watched", "wait_until"]
 
 Found = TypeVar("Found")
 
@@ -24,6 +27,35 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 class CommandFailed(Exception):
     """A command ended with an error; the message holds the command and its last words."""
+
+
+class Watched:
+    """The versions of the watched objects in the order in which the API server sent them."""
+
+    def __init__(self) -> None:
+        self._versions: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def get(self, timeout: float) -> dict[str, Any] | None:
+        """Return the next version; None after `timeout` seconds, or when the watch has ended."""
+        try:
+            return self._versions.get(block=timeout > 0, timeout=timeout or None)
+        except queue.Empty:
+            return None
+
+    def drain(self) -> Iterator[dict[str, Any]]:
+        """Yield what has come and was not taken yet, without waiting."""
+        while found := self.get(0):
+            yield found
+
+    def read(self, stream: TextIO) -> None:
+        """Split kubectl's concatenated JSON documents; a document ends at a line that is `}`."""
+        lines: list[str] = []
+        for line in stream:
+            lines.append(line)
+            if line == "}\n":
+                self._versions.put(json.loads("".join(lines)))
+                lines.clear()
+        self._versions.put(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +108,24 @@ class Kube:
         items: list[dict[str, Any]] = listed["items"]
         return items
 
+    @contextlib.contextmanager
+    def watch(self, kind: str, *which: str) -> Iterator[Watched]:
+        """Follow objects (a name, or -l and a selector) by one kubectl process while the context lasts."""
+        command = ["kubectl", "-n", self.namespace, "get", kind, *which, "-w", "-o", "json"]
+        environment = os.environ | {"KUBECONFIG": self.kubeconfig}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        ) as follower:
+            assert follower.stdout is not None
+            watched = Watched()
+            reader = threading.Thread(target=watched.read, args=(follower.stdout,), daemon=True)
+            reader.start()
+            try:
+                yield watched
+            finally:
+                follower.terminate()
+                reader.join(10)
+
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """Apply manifests from the client's side, as users do."""
         documents = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
@@ -105,6 +155,9 @@ class Kube:
 
     def install_operator(self, image: str, *settings: str) -> None:
         """`helm install` the chart into this namespace and wait until the operator is ready."""
+        # Helm never upgrades the CRDs of a chart.
+        crds = str(REPOSITORY / "crds")
+        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", crds)
         repository, _, tag = image.rpartition(":")
         chosen = (f"image.repository={repository}", f"image.tag={tag}", *settings)
         flags = [flag for setting in chosen for flag in ("--set", setting)]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.kube import Kube, wait_until
+from harness.kube import Kube
 
 __all__ = ["Moment", "Story", "condition", "outcome"]
 
@@ -61,13 +61,15 @@ class Story:
         self, check: Callable[[dict[str, Any]], Any], what: str, timeout: float
     ) -> dict[str, Any]:
         """Follow until `check(object)` is true and return the object then; raises TimeoutError."""
-
-        def look() -> dict[str, Any] | None:
-            seen = self.kube.get("infd", self.name)
-            self._note(seen.get("status", {}))
-            return seen if check(seen) else None
-
-        return wait_until(what, look, timeout, every=0.5)
+        end = time.monotonic() + timeout
+        with self.kube.watch("infd", self.name) as seen:
+            while True:
+                now = seen.get(max(0.0, end - time.monotonic()))
+                if now is None:
+                    raise TimeoutError(f"{what}: not within {timeout:.0f} s")
+                self._note(now.get("status", {}))
+                if check(now):
+                    return now
 
     def until_ended(self, generation: int, timeout: float) -> tuple[str, str]:
         """Follow until the rollout of that generation has ended and return its reason and message."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from stage_builders import NAME, OLD_LIBSTDCXX, change, deploy, load
 
-from demo.stories import CandidateWatch
 from harness.kube import Kube
+from harness.sightings import instant, watch_pods
 from harness.story import Story, condition
 
 pytestmark = pytest.mark.e2e
@@ -33,18 +33,21 @@ def test_given_an_old_libstdcxx_when_rolled_out_then_it_is_gone_in_seconds_witho
     story = deploy(kube)
     traffic = load(kube)
     traffic.start()
-    generation = change(kube, story, {"engine": {"image": OLD_LIBSTDCXX}})
-    watched = CandidateWatch(kube, NAME)
-    story.until(watched.look, "the rollback", timeout=120)
-    reason, message = story.until_ended(generation, timeout=60)
+    with watch_pods(kube, NAME) as sightings:
+        generation = change(kube, story, {"engine": {"image": OLD_LIBSTDCXX}})
+        reason, message = story.until_ended(generation, timeout=120)
+        ended = kube.get("infd", NAME)["status"]["history"][-1]
+        seen = sightings.of(ended["hash"])
     report = traffic.stop()
 
     assert reason == "RolledBack"
-    assert "libstdcxx" in message
+    assert "glibcxx" in message
     assert "3.4.28" in message
-    assert not watched.engine_started
-    assert not watched.was_routed
-    assert watched.seconds_to_rollback() < 10
+    assert seen.pods == 1
+    assert not seen.engine_started
+    assert not seen.was_routed
+    assert seen.check_failed_at is not None
+    assert (instant(ended["endedAt"]) - seen.check_failed_at).total_seconds() < 10
     assert report["failed"] == 0, report
     assert report["answered"] > 20
     assert len(report["served_by"]) == 1
