@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rampway_server.engine.batch import Batch, Row, RunnerLimits, Sampling
 from rampway_server.engine.byte_tokenizer import ByteTokenizer
 from rampway_server.engine.roofline import GPUS, MODELS, Roofline, gpu_named, shape_named
-from rampway_server.engine.simulated import SimulatedRunner, chain_hash, draw
+from rampway_server.engine.simulated import SimulatedRunner, chain_hash, draw, next_hash
 from rampway_server.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ def test_hashing_in_chunks_is_hashing_at_once(tokens: list[int], data: st.DataOb
     before = int(first[-1]) if at else 0
     rest = chain_hash(before, array[at:]) if at < len(tokens) else np.empty(0, dtype=np.uint64)
     assert (np.concatenate([first, rest]) == whole).all()
+    hashes = [0]
+    for token in tokens:
+        hashes.append(next_hash(hashes[-1], token))
+    assert hashes[1:] == whole.tolist()
 
 
 def test_given_equal_prefixes_when_drawn_greedily_then_seeds_do_not_matter() -> None:

@@ -122,7 +122,9 @@ class ChatFormat(_OpenAIFormat):
 
     def event(self, event: Event, usage: Usage | None) -> bytes:
         """Return a delta chunk, and the finish chunk behind the last one."""
-        logprobs = orjson.dumps(self._logprob_dict(event.samples))
+        logprobs = b"null"
+        if self._logprobs is not None:
+            logprobs = orjson.dumps(self._logprob_dict(event.samples))
         chunk = b""
         if event.text:
             chunk = self._chunk(
@@ -198,13 +200,11 @@ class CompletionFormat(_OpenAIFormat):
     def event(self, event: Event, usage: Usage | None) -> bytes:
         """Return the text chunk; the last one carries the finish reason."""
         finish = b"null" if event.finish is None else b'"%b"' % event.finish.value.encode()
-        logprobs = self._logprob_dict(event.index, event.samples)
-        return self._chunk(
-            _completion_choice(
-                event.index, orjson.dumps(event.text), orjson.dumps(logprobs), finish
-            ),
-            usage,
-        )
+        logprobs = b"null"
+        if self._logprobs is not None:
+            logprobs = orjson.dumps(self._logprob_dict(event.index, event.samples))
+        text = orjson.dumps(event.text)
+        return self._chunk(_completion_choice(event.index, text, logprobs, finish), usage)
 
     def whole(self, texts: list[Whole], usage: Usage) -> dict[str, Any]:
         """Return the answer object."""

@@ -86,12 +86,14 @@ class Request:
     peeked: int = field(default=0, init=False)
     """Matched tokens as last seen while waiting; only the queue order depends on it."""
     _held_back: Sampling = field(init=False)
+    _penalised: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.tokens = np.empty(len(self.prompt) + self.max_new_tokens, dtype=np.int32)
         self.length = len(self.prompt)
         self.tokens[: self.length] = self.prompt
         self.row = np.empty(0, dtype=np.int32)
+        self._penalised = needs_history(self.sampling)
         self._held_back = (
             replace(self.sampling, forbidden=(*self.sampling.forbidden, *sorted(self.stop_ids)))
             if self.min_new_tokens and self.stop_ids
@@ -135,7 +137,7 @@ class Request:
         """Return the row that computes the next `count` tokens; views, valid until `append`."""
         end = self.computed + count
         sampling = self.sampling_now() if end == self.length else None
-        penalised = sampling is not None and needs_history(sampling)
+        penalised = self._penalised and sampling is not None
         return Row(
             tokens=self.tokens[self.computed : end],
             start=self.computed,
