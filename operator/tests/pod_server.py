@@ -16,6 +16,7 @@ class EnginePod:
 
     def __init__(self, ip: str = "127.0.0.1") -> None:
         self.ip = ip
+        self.fixed_port = 0
         self.metrics_text = ""
         self.metrics_handler: Handler | None = None
         self.models: Any = {"data": [{"id": "tiny"}]}
@@ -36,7 +37,7 @@ class EnginePod:
         app.router.add_post("/v1/chat/completions", self._complete)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.ip, 0)
+        site = web.TCPSite(self._runner, self.ip, self.fixed_port)
         await site.start()
         self.port = int(self._runner.addresses[0][1])
         return self

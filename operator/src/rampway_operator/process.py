@@ -54,26 +54,28 @@ async def run(settings: Settings) -> int:
 
 
 async def _wait_for_crd(client: Client, settings: Settings) -> None:
-    """Returns once the API is served; raises ApiError when it is not after a minute."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + CRD_SECONDS
+    """Returns once the API is served; raises ApiError when a minute of answers says that it is not.
+
+    An API server that does not answer is waited for as long as it takes: to end now would only make the
+    kubelet start this process later and later.
+    """
     namespace = settings.namespaces[0] if settings.namespaces else ""
+    missing_looks = 0
     while True:
         try:
             await client.list_objects(INFERENCE_DEPLOYMENTS, namespace, metadata_only=True)
         except NotFound as error:
-            fault = ApiError(
-                "the API server does not serve inferencedeployments.rampway.dev/v1alpha1; "
-                "install the CRD (kubectl apply --server-side -f crds/)"
-            )
-            fault.__cause__ = error
+            missing_looks += 1
+            if missing_looks * CRD_RETRY_SECONDS > CRD_SECONDS:
+                raise ApiError(
+                    "the API server does not serve inferencedeployments.rampway.dev/v1alpha1; "
+                    "install the CRD (kubectl apply --server-side -f crds/)"
+                ) from error
+            log.warning("waiting for the CRD")
         except Unavailable as error:
-            fault = error
+            log.warning("waiting for the API server", error=str(error))
         else:
             return
-        if loop.time() > end:
-            raise fault
-        log.warning("waiting for the API", reason=str(fault))
         await asyncio.sleep(CRD_RETRY_SECONDS)
 
 

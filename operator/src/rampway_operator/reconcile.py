@@ -152,11 +152,13 @@ class Reconciler:
         memory.windows.stored()
         stored = answer.get("status") or {}
         memory.written = (status, stored)
-        if lost := paths(merge_diff(stored, status)):
+        lost = paths(merge_diff(stored, status))
+        if lost and lost != memory.lost:
             log.error(
                 "status was not stored as written; is the CRD older than the operator?",
                 fields=lost,
             )
+        memory.lost = lost
         return True
 
     async def _report(self, key: Key, memory: Memory, observed: Observed, state: State) -> None:

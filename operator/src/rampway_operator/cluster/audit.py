@@ -40,6 +40,7 @@ class WatchAudit:
     _seen: dict[Key, tuple[str, float]] = field(default_factory=dict)
     _listed: dict[Key, str] = field(default_factory=dict)
     _listed_at: float | None = None
+    _tried_at: float | None = None
     _strikes: int = 0
 
     def seen(self, key: Key, version: str) -> None:
@@ -57,15 +58,11 @@ class WatchAudit:
                 await asyncio.sleep(PERIOD_SECONDS)
 
     async def look(self) -> None:
-        """One audit: every version listed by the last one must have been told by an event since."""
-        silent = [key for key, version in self._listed.items() if self._missed(key, version)]
-        self._strikes = self._strikes + 1 if silent else 0
-        for key in silent:
-            log.warning("no event for a change that a list shows", key=str(key))
-            self.resync(key)
-        if self._strikes >= STRIKES:
-            self.fault = f"no event for {len(silent)} changed objects in {STRIKES} audits"
-            return
+        """One audit: every version listed by the last one must have been told by an event since.
+
+        Raises ApiError, and judges nothing, when there is no fresh list: then the watches have an excuse.
+        """
+        self._tried_at = asyncio.get_running_loop().time()
         fresh: dict[Key, str] = {}
         for namespace in self.namespaces or ("",):
             for obj in await self.client.list_objects(
@@ -73,6 +70,14 @@ class WatchAudit:
             ):
                 metadata = obj["metadata"]
                 fresh[Key(metadata["namespace"], metadata["name"])] = metadata["resourceVersion"]
+        silent = [key for key, version in self._listed.items() if self._missed(key, version)]
+        silent = [key for key in silent if key in fresh]
+        self._strikes = self._strikes + 1 if silent else 0
+        for key in silent:
+            log.warning("no event for a change that a list shows", key=str(key))
+            self.resync(key)
+        if self._strikes >= STRIKES:
+            self.fault = f"no event for {len(silent)} changed objects in {STRIKES} audits"
         self._listed, self._listed_at = fresh, asyncio.get_running_loop().time()
         self._seen = {key: value for key, value in self._seen.items() if key in fresh}
 
@@ -84,10 +89,13 @@ class WatchAudit:
         return f"{len(missing)} objects have not been seen by the watches" if missing else ""
 
     def too_old(self) -> str:
-        """Why the last audit is too long ago; empty when it is not, or none was made yet."""
-        if self._listed_at is None:
+        """Why the last try of an audit is too long ago; empty when it is not, or none was made yet.
+
+        A try that fails counts: an API server that is down is no reason to restart the operator.
+        """
+        if self._tried_at is None:
             return ""
-        age = asyncio.get_running_loop().time() - self._listed_at
+        age = asyncio.get_running_loop().time() - self._tried_at
         return f"last watch audit was {age:.0f} s ago" if age > OLD_SECONDS else ""
 
     def _missed(self, key: Key, version: str) -> bool:

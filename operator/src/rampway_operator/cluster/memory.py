@@ -29,6 +29,8 @@ class Memory:
     """Names of the events that exist."""
     written: tuple[dict[str, Any], dict[str, Any]] | None = None
     """The last status that was written, and what the API server made of it."""
+    lost: tuple[str, ...] = ()
+    """Fields of it that the API server did not store: it is said once."""
     conflicts: int = 0
     """Conflicts in a row."""
 
