@@ -55,27 +55,39 @@ class Engine:
     model: Llama
     pool: KvPool
     config: ModelConfig
+    invariant: bool = False
 
     def logits(self, *rows: Row) -> torch.Tensor:
         """Return fp32 logits of each row's last token, in row order; KV is written."""
         with torch.inference_mode():
-            layout = lay_out(rows, self.pool.page_size, "cpu")
+            layout = lay_out(rows, self.pool.page_size, "cpu", split_decode=not self.invariant)
             found = self.model.forward(layout, self.pool)
         return found[torch.tensor(layout.sampled_rows).argsort()]
 
 
 def open_engine(
-    path: Path, *, page_size: int = 4, pages: int = 256, kernels: str = "auto"
+    path: Path,
+    *,
+    page_size: int = 4,
+    pages: int = 256,
+    kernels: str = "auto",
+    dtype: torch.dtype = torch.float32,
+    invariant: bool = False,
 ) -> Engine:
-    """Return the fp32 model at `path` on CPU."""
+    """Return the model at `path` on CPU."""
     source = open_source(path)
     config = source.config
     with torch.inference_mode():
         weights = build_weights(
-            source, dtype=torch.float32, device="cpu", context_length=config.context_length
+            source,
+            dtype=dtype,
+            device="cpu",
+            context_length=config.context_length,
+            invariant=invariant,
         )
-    pool = allocate(config, pages, page_size, torch.float32, "cpu")
-    return Engine(Llama(config, weights, select("cpu", kernels)), pool, config)
+    pool = allocate(config, pages, page_size, dtype, "cpu")
+    model = Llama(config, weights, select("cpu", kernels, invariant=invariant))
+    return Engine(model, pool, config, invariant)
 
 
 def save_random(folder: Path, kind: str, **changes: Any) -> Any:

@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["select"]
 
 
-def select(device: str, choice: str = "auto") -> Kernels:
+def select(device: str, choice: str = "auto", *, invariant: bool = False) -> Kernels:
     """Return the kernels for `device` ("cpu" or "cuda"): Triton on cuda, references on cpu.
 
     `choice` "reference" or "triton" forces one. Triton on cpu needs its interpreter, which
     `TRITON_INTERPRET=1` switches on before the first import: slow, and meant for tests.
+    `invariant` asks for results that do not depend on the batch. Triton's prefix_extend_attention
+    is so by design; the torch one has a slower variant.
     """
     wanted = choice
     if choice == "auto":
         wanted = "triton" if device == "cuda" else "reference"
+    if wanted == "reference" and invariant:
+        from rampway_server.kernels import invariant as invariant_kernels
+
+        return invariant_kernels
     if wanted == "reference":
         from rampway_server.kernels import reference
 

@@ -42,12 +42,17 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
     if options.device == "cpu":
         torch.set_num_threads(options.threads or available_cpus())
     context = _context(source, options)
-    kernels = select(options.device, options.kernels)
+    kernels = select(options.device, options.kernels, invariant=options.deterministic)
     dtype = _dtype(options)
     tokenizer = source.tokenizer()
     with torch.inference_mode():
         weights = build_weights(
-            source, dtype=dtype, device=options.device, context_length=context, on_layer=_progress
+            source,
+            dtype=dtype,
+            device=options.device,
+            context_length=context,
+            invariant=options.deterministic,
+            on_layer=_progress,
         )
         pages = kv_pool.pages_that_fit(source.config, options, _free_bytes(options), dtype.itemsize)
         pool = kv_pool.allocate(source.config, pages, options.page_size, dtype, options.device)
@@ -58,6 +63,7 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
         context_length=context,
         max_num_seqs=options.max_num_seqs,
         max_num_batched_tokens=options.max_num_batched_tokens,
+        invariant=options.deterministic,
     )
     facts = source.info()
     info: dict[str, object] = {
@@ -70,6 +76,7 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
         "device": options.device,
         "threads": torch.get_num_threads(),
         "kernels": kernels.NAME,
+        "deterministic": options.deterministic,
         "num_pages": pages,
         "page_size": options.page_size,
         "kv_bytes_per_token": source.config.kv_bytes_per_token(dtype.itemsize),

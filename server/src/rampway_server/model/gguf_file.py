@@ -141,7 +141,9 @@ class GgufFile:
         piece = self.raw(tensor)[first_row * per_row : (first_row + rows) * per_row]
         kind = GGMLQuantizationType(tensor.type_id)
         values = dequantize(piece.reshape(rows, per_row), kind)
-        return np.asarray(values, dtype=np.float32).reshape(rows, tensor.shape[-1])
+        # F32 comes back as the file's own read-only memory, which torch refuses.
+        owned = values if values.flags.writeable else values.copy()
+        return np.asarray(owned, dtype=np.float32).reshape(rows, tensor.shape[-1])
 
     def _header(self) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
         if self._data[:4] != _MAGIC:

@@ -42,6 +42,7 @@ _LAYER = {
     "up": "ffn_up.weight",
     "down": "ffn_down.weight",
 }
+_PERMUTED = frozenset({"q", "k", "q_bias", "k_bias"})
 _ARCHITECTURES: tuple[Architecture, ...] = ("llama", "qwen2", "qwen3")  # Mistral's is "llama"
 _ROPE_DIVISORS = "rope_freqs.weight"
 
@@ -77,16 +78,16 @@ class GgufSource:
         import torch
 
         tensor = self.file.tensors[_file_name(name)]
-        if self._is_permuted(name):
-            whole = self.file.dequantised(tensor, 0, tensor.shape[0])
-            yield _unpermuted(torch.from_numpy(whole), self.config.head_dim)
-            return
         rows = prod(tensor.shape[:-1])
+        if self._is_permuted(name):
+            whole = torch.from_numpy(self.file.dequantised(tensor, 0, rows))
+            # A bias is one row of the file, but one number an output row like the weight.
+            by_output = whole.reshape(tensor.shape[0], -1)
+            yield _unpermuted(by_output, self.config.head_dim).reshape(whole.shape)
+            return
         step = max(1, _PIECE_BYTES // (4 * tensor.shape[-1]))
         for first in range(0, rows, step):
-            part = self.file.dequantised(tensor, first, min(step, rows - first))
-            # F32 data aliases the read-only file; the copy is what torch may own.
-            yield torch.from_numpy(part if part.flags.writeable else part.copy())
+            yield torch.from_numpy(self.file.dequantised(tensor, first, min(step, rows - first)))
 
     def tokenizer(self) -> Tokenizer:
         """Build the tokenizer from `tokenizer.ggml.*`; see ModelSource."""
@@ -96,7 +97,7 @@ class GgufSource:
 
     def _is_permuted(self, name: str) -> bool:
         # llama.cpp rotates pairs for this architecture, so its converter interleaves the halves.
-        return self.config.architecture == "llama" and name.rpartition(".")[2] in {"q", "k"}
+        return self.config.architecture == "llama" and name.rpartition(".")[2] in _PERMUTED
 
     def _config(self) -> ModelConfig:
         architecture = self._architecture()

@@ -51,11 +51,16 @@ class Layout:
     """The batch rows these belong to, in the same order."""
 
 
-def lay_out(rows: Sequence[Row], page_size: int, device: str) -> Layout:
-    """Return the layout of `rows`, which must be at least one, on `device`."""
+def lay_out(
+    rows: Sequence[Row], page_size: int, device: str, *, split_decode: bool = True
+) -> Layout:
+    """Return the layout of `rows`, which must be at least one, on `device`.
+
+    Without `split_decode` single tokens are extends too: one way to compute every token.
+    """
     order = sorted(range(len(rows)), key=lambda index: len(rows[index].tokens) > 1)
     ordered = [rows[index] for index in order]
-    decodes = [row for row in ordered if len(row.tokens) == 1]
+    decodes = [row for row in ordered if split_decode and len(row.tokens) == 1]
     extends = ordered[len(decodes) :]
     lasts = np.cumsum([len(row.tokens) for row in ordered]) - 1
     drawn = [at for at, row in enumerate(ordered) if row.sampling is not None]

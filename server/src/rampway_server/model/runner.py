@@ -38,8 +38,10 @@ class TorchRunner:
         context_length: int,
         max_num_seqs: int,
         max_num_batched_tokens: int,
+        invariant: bool = False,
     ) -> None:
         self._model = model
+        self._invariant = invariant
         self._pool = pool
         self._device = device
         self._max_num_seqs = max_num_seqs
@@ -62,7 +64,12 @@ class TorchRunner:
         if not batch.rows:
             return StepResult(())
         with torch.inference_mode():
-            layout = lay_out(batch.rows, self._pool.page_size, self._device)
+            layout = lay_out(
+                batch.rows,
+                self._pool.page_size,
+                self._device,
+                split_decode=not self._invariant,
+            )
             logits = self._model.forward(layout, self._pool)
             drawn = draw(logits, [batch.rows[index] for index in layout.sampled_rows])
         samples: list[Sample | None] = [None] * len(batch.rows)

@@ -29,14 +29,16 @@ def build_weights(
     dtype: torch.dtype,
     device: str,
     context_length: int,
+    invariant: bool = False,
     on_layer: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Weights:
     """Return the weights in `dtype` on `device`; the peak is the result and one row block.
 
+    `invariant` makes linear layers whose results do not depend on the batch, see `linear.py`.
     `on_layer(done, total)` is called after each layer.
     """
     config = source.config
-    build = _Builder(source, dtype, device)
+    build = _Builder(source, dtype, device, invariant=invariant)
     embed = build.stacked("embed")
     layers = []
     for index in range(config.num_layers):
@@ -47,17 +49,23 @@ def build_weights(
         embed=embed,
         layers=tuple(layers),
         norm=build.vector("norm"),
-        lm_head=Linear(head),
+        lm_head=build.linear(head),
         cos_sin=cos_sin_table(config.rope, config.head_dim, context_length, device),
     )
 
 
 class _Builder:
-    def __init__(self, source: ModelSource, dtype: torch.dtype, device: str) -> None:
+    def __init__(
+        self, source: ModelSource, dtype: torch.dtype, device: str, *, invariant: bool
+    ) -> None:
         self._source = source
         self._shapes = expected_shapes(source.config)
         self._dtype = dtype
         self._device = device
+        self._invariant = invariant
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
+        return Linear(weight, bias, invariant=self._invariant)
 
     def layer(self, index: int) -> Layer:
         config = self._source.config
@@ -65,13 +73,13 @@ class _Builder:
         bias = self._bias(at) if config.qkv_bias else None
         return Layer(
             attn_norm=self.vector(at + "attn_norm"),
-            qkv=Linear(self.stacked(at + "q", at + "k", at + "v"), bias),
+            qkv=self.linear(self.stacked(at + "q", at + "k", at + "v"), bias),
             q_norm=self.vector(at + "q_norm") if config.qk_norm else None,
             k_norm=self.vector(at + "k_norm") if config.qk_norm else None,
-            o=Linear(self.stacked(at + "o")),
+            o=self.linear(self.stacked(at + "o")),
             ffn_norm=self.vector(at + "ffn_norm"),
-            gate_up=Linear(self.stacked(at + "gate", at + "up")),
-            down=Linear(self.stacked(at + "down")),
+            gate_up=self.linear(self.stacked(at + "gate", at + "up")),
+            down=self.linear(self.stacked(at + "down")),
         )
 
     def vector(self, name: str) -> Tensor:
