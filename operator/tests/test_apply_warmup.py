@@ -201,6 +201,16 @@ async def test_given_a_failure_when_asked_again_at_once_then_it_waits_and_later_
     assert smoke.errors == {}
 
 
+async def test_given_an_engine_that_wants_an_api_key_when_asked_then_its_readiness_has_to_do(
+    http: PodHttp,
+) -> None:
+    smoke = SmokeTests(http)
+    async with EnginePod() as engine:
+        engine.status = 401
+        await asked(smoke, engine)
+    assert smoke.passed == {"u"}
+
+
 async def test_given_a_pod_that_is_gone_when_forgotten_then_its_result_does_not_stay(
     http: PodHttp,
 ) -> None:

@@ -136,7 +136,7 @@ class _Operator:
             self.settings.http_port,
             live=lambda: self._not_live(queue, audit),
             ready=audit.not_synced,
-            metrics=lambda: self._exposition(queue, election),
+            metrics=lambda: self._exposition(queue, election, audit),
         )
         watcher = self._watcher(loop, queue, audit)
         return _Parts(queue, reconciler, audit, election, health, watcher)
@@ -156,6 +156,7 @@ class _Operator:
 
     async def _lead(self, parts: _Parts) -> None:
         await parts.election.acquire()
+        self.telemetry.lease_acquisitions.inc()
         working = asyncio.create_task(parts.queue.run(), name="queue")
         keeping = asyncio.create_task(parts.election.keep(), name="lease")
         try:
@@ -208,7 +209,8 @@ class _Operator:
             return f"a look takes {queue.longest_run:.0f} s, need <= {LOOK_LIMIT_SECONDS:g} s"
         return audit.too_old()
 
-    def _exposition(self, queue: WorkQueue, election: Election) -> bytes:
+    def _exposition(self, queue: WorkQueue, election: Election, audit: WatchAudit) -> bytes:
+        self.telemetry.audit_age.set(audit.age)
         self.telemetry.queue_depth.set(queue.depth)
         self.telemetry.queue_age.set(queue.oldest_age)
         self.telemetry.leader.set(float(election.leading))

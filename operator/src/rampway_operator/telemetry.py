@@ -59,6 +59,16 @@ class Telemetry:
         self.leader = Gauge(
             "rampway_operator_leader", "1 on the replica that holds the Lease.", registry=registry
         )
+        self.lease_acquisitions = Counter(
+            "rampway_operator_lease_acquisitions",
+            "How often this process became the leader.",
+            registry=registry,
+        )
+        self.audit_age = Gauge(
+            "rampway_operator_watch_audit_age_seconds",
+            "Seconds since the watches were last compared with a fresh list.",
+            registry=registry,
+        )
         self.step = Gauge(
             "rampway_rollout_step",
             "Index of the current canary step; absent without a rollout.",

@@ -88,6 +88,12 @@ class WatchAudit:
         missing = self._listed.keys() - self._seen.keys()
         return f"{len(missing)} objects have not been seen by the watches" if missing else ""
 
+    @property
+    def age(self) -> float:
+        """Seconds since the last fresh list; 0 before the first."""
+        now = asyncio.get_running_loop().time()
+        return 0.0 if self._listed_at is None else now - self._listed_at
+
     def too_old(self) -> str:
         """Why the last try of an audit is too long ago; empty when it is not, or none was made yet.
 

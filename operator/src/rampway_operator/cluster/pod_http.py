@@ -21,6 +21,11 @@ QUOTE_LIMIT: Final = 200
 class PodRequestFailed(Exception):
     """A pod did not give a usable answer; the message says why in one line."""
 
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        """The HTTP status; 0 when there was no answer, or a 200 that cannot be used."""
+
 
 @dataclass(slots=True)
 class PodHttp:
@@ -75,7 +80,7 @@ class PodHttp:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise PodRequestFailed(f"{method} {url}: {str(error)[:QUOTE_LIMIT]}") from error
         if answer.status != 200:
-            raise PodRequestFailed(f"{method} {url}: HTTP {answer.status}, need 200")
+            raise PodRequestFailed(f"{method} {url}: HTTP {answer.status}, need 200", answer.status)
         if answer.headers.get("Content-Encoding", "identity") != "identity":
             raise PodRequestFailed(f"{method} {url}: the answer is compressed though not asked for")
         return content
