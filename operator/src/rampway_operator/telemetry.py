@@ -21,8 +21,13 @@ class Telemetry:
     """Metrics of one operator process, in a registry of their own."""
 
     def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
-        deployment = ("namespace", "name")
+        self.registry = CollectorRegistry()
+        self._objectives: dict[tuple[str, str], set[str]] = {}
+        self._count_work(self.registry)
+        self._show_process(self.registry)
+        self._show_rollouts(self.registry)
+
+    def _count_work(self, registry: CollectorRegistry) -> None:
         self.reconcile_seconds = Histogram(
             "rampway_operator_reconcile_seconds",
             "Duration of one look at an InferenceDeployment.",
@@ -48,6 +53,8 @@ class Telemetry:
             ("outcome",),
             registry=registry,
         )
+
+    def _show_process(self, registry: CollectorRegistry) -> None:
         self.queue_depth = Gauge(
             "rampway_operator_queue_depth", "Keys that wait for a worker.", registry=registry
         )
@@ -69,6 +76,9 @@ class Telemetry:
             "Seconds since the watches were last compared with a fresh list.",
             registry=registry,
         )
+
+    def _show_rollouts(self, registry: CollectorRegistry) -> None:
+        deployment = ("namespace", "name")
         self.step = Gauge(
             "rampway_rollout_step",
             "Index of the current canary step; absent without a rollout.",
@@ -87,7 +97,6 @@ class Telemetry:
             (*deployment, "objective"),
             registry=registry,
         )
-        self._objectives: dict[tuple[str, str], set[str]] = {}
 
     def write_sent(self, verb: str, resource: str) -> None:
         """Count one write to the API server."""
