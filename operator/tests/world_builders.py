@@ -124,7 +124,7 @@ class World:
     seed: int = 0
     nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4")
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
-    route_seconds: float = 1.0
+    route_seconds: float = 2.0
     requests_per_window: float = 400.0
     now: datetime = START
     generation: int = 1
@@ -141,6 +141,8 @@ class World:
     warmup_pods: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     warmup: WarmupProgress = WarmupProgress()
     routed: dict[str, datetime] = field(default_factory=dict)
+    pending: dict[str, datetime] = field(default_factory=dict)
+    """Pods whose endpoint does not agree with their label yet, since when."""
     frozen_routes: bool = False
     scrape_error: str = ""
     missing_metrics: tuple[str, ...] = ()
@@ -561,6 +563,7 @@ class World:
         self._schedule()
         self._restart()
         self._route()
+        self.check()
 
     def _reap(self) -> None:
         for name, pod in list(self.pods.items()):
@@ -627,11 +630,21 @@ class World:
         if self.frozen_routes:
             return
         for pod in self.pods.values():
-            inside = pod.labels.get(names.LABEL_ROTATION) == "true" and self.is_ready(pod)
-            if inside and "chat" in self.services:
-                self.routed.setdefault(pod.name, self.now)
-            else:
-                self.routed.pop(pod.name, None)
+            labelled = pod.labels.get(names.LABEL_ROTATION) == "true" and "chat" in self.services
+            inside, ready = pod.name in self.routed, self.is_ready(pod)
+            if inside and not ready:
+                del self.routed[pod.name]  # the kubelet's news travel as fast as ours
+                continue
+            if inside is (labelled and ready):
+                self.pending.pop(pod.name, None)
+                continue
+            since = self.pending.setdefault(pod.name, self.now)
+            if self.now - since >= timedelta(seconds=self.route_seconds):
+                del self.pending[pod.name]
+                if inside:
+                    del self.routed[pod.name]
+                else:
+                    self.routed[pod.name] = self.now
         for name in list(self.routed):
             if name not in self.pods:
                 del self.routed[name]
@@ -639,8 +652,11 @@ class World:
     # --- promises -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The invariants of architecture.md that hold at every write."""
-        spec, state = self.parsed, self.state
+        """The invariants of architecture.md that hold at every write, and whenever time passes."""
+        try:
+            spec, state = self.parsed, self.state
+        except InvalidSpec:
+            return
         limit = spec.replicas + surge(spec)
         asked = sum(s.manifest["spec"]["replicas"] for s in self.sets.values())
         peak = getattr(self, "peak", limit)
@@ -715,6 +731,7 @@ class World:
         return self.run(
             seconds,
             lambda w: w.phase is Phase.IDLE
+            and not w.moving
             and plan(w.parsed, w.observe(), now=w.now) == ()
             and not decide(w.parsed, w.observe(), now=w.now).transition,
         )

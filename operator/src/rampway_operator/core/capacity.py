@@ -6,7 +6,7 @@ The `service` provider splits traffic by counting pods, so a weight is what the 
 candidate / (candidate + baseline + stable). With R replicas, surge S and weight w percent:
 
 - candidate pods: ceil(w · R), at least one
-- baseline pods: as many as the candidate's while w <= 25, if at least one stable pod remains beside them
+- baseline pods: as many as the candidate's while w < 50, if at least one stable pod remains beside them
 - pods in rotation together: as many as R + S and the asked weight allow, never fewer than R
 - stable pods: R where the surge holds all three, else what is left of R + S, never none
 
@@ -20,8 +20,9 @@ candidate / (candidate + baseline + stable). With R replicas, surge S and weight
 | 1 | 2 | 5   | 1         | 1        | 1                  | 33 %      |
 | 8 | 2 | 25  | 2         | 2        | 4                  | 25 %      |
 
-Where no baseline fits, candidate and stable arm have equally many pods (one each): stable is the fair
-reference then, for hit rates, too. The same holds at 50 %.
+Up to 50 % there always is a fair reference, for hit rates, too, whose value depends on the number of
+pods: the baseline, or, where it does not fit and at 50 %, a stable arm with equally many pods in rotation.
+Above 50 % there is none (`rules.py` refuses to judge hit rates there).
 """
 
 from __future__ import annotations
@@ -30,10 +31,20 @@ from dataclasses import dataclass
 
 from rampway_operator.core.spec import Spec
 
-__all__ = ["Layout", "amount", "expressed", "layout", "surge", "unavailable", "weight_note"]
+__all__ = [
+    "HALF",
+    "Layout",
+    "amount",
+    "before_traffic",
+    "expressed",
+    "layout",
+    "surge",
+    "unavailable",
+    "weight_note",
+]
 
-BASELINE_UP_TO = 25
-"""Percent. Above it the baseline would cost as much as the candidate and stable is as good a reference."""
+HALF = 50
+"""Percent. From here on stable has no more pods than the candidate: a baseline would only cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +89,29 @@ def layout(spec: Spec, weight: int) -> Layout:
         candidate = max(1, min(candidate, limit - 1))
         return Layout(candidate, 0, max(1, min(replicas, limit - candidate)), 0)
     candidate = min(candidate, max(1, limit - 1))
-    wants_baseline = spec.canary.baseline and weight <= BASELINE_UP_TO
-    baseline = candidate if wants_baseline and limit - 2 * candidate >= 1 else 0
     together = min(limit, 100 * candidate // weight)
+    baseline = 0
+    if spec.canary.baseline and weight <= HALF:
+        if weight < HALF and limit - 2 * candidate >= 1:
+            baseline = candidate
+        else:
+            candidate = max(1, min(candidate, limit // 2))
+            together = 2 * candidate
     rotating = max(1, min(replicas, together - candidate - baseline))
     stable = max(rotating, min(replicas, limit - candidate - baseline))
     return Layout(candidate, baseline, stable, rotating)
+
+
+def before_traffic(spec: Spec, weight: int) -> Layout:
+    """The pods that may stand ready for `weight` while the candidate has none yet.
+
+    Nothing covers for stable then: the candidate gets what the surge has room for, or, without a surge,
+    what `maxUnavailable` gives up. The rest of its pods follow behind its traffic.
+    """
+    final, extra = layout(spec, weight), surge(spec)
+    candidate = min(final.candidate, extra + unavailable(spec))
+    stable = spec.replicas if extra else spec.replicas - candidate
+    return Layout(candidate, final.baseline, stable, stable)
 
 
 def expressed(candidate: int, together: int) -> int:

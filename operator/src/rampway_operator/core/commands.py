@@ -17,6 +17,10 @@ __all__ = ["Judged", "Request", "Verb", "judge", "parse_command"]
 _FORM: Final = re.compile(r"([a-z][a-z-]{0,20})/([a-f0-9]{10})/([0-9]{1,3})#([A-Za-z0-9._-]{1,64})")
 
 
+UNSKIPPABLE: Final = frozenset({Phase.PREFLIGHT, Phase.PROVISIONING, Phase.SHIFTING})
+"""Phases that wait for the cluster alone."""
+
+
 class Verb(StrEnum):
     """What a person can ask for."""
 
@@ -95,12 +99,10 @@ def _retry(request: Request, state: State, spec_hash: str) -> str:
 def _promote(verb: Verb, state: State) -> str:
     if state.phase is Phase.ROLLING_BACK:
         return "Refused: the rollout is being rolled back"
-    rollout = state.rollout
-    under_pause = rollout.paused_from if rollout is not None else None
-    current = under_pause if state.phase is Phase.PAUSED and under_pause else state.phase
-    if current is Phase.PREFLIGHT or (verb is Verb.PROMOTE_FULL and rollout and not _tried(state)):
+    if verb is Verb.PROMOTE_FULL and not _tried(state):
         return "Refused: no command passes over check_env and the smoke request"
-    if state.phase in (Phase.PROVISIONING, Phase.SHIFTING) and verb is Verb.PROMOTE:
+    # In a pause promote only goes back to the phase that was left; it passes over no check.
+    if verb is Verb.PROMOTE and state.phase in UNSKIPPABLE:
         return f"Refused: nothing waits for a person in phase {state.phase.value}"
     return "Applied"
 
@@ -111,4 +113,5 @@ def _tried(state: State) -> bool:
     assert rollout is not None, "asked only of a rollout"
     if rollout.verified_weight > 0 or rollout.warm:
         return True
-    return state.phase not in (Phase.PREFLIGHT, Phase.PROVISIONING)
+    phase = rollout.paused_from if state.phase is Phase.PAUSED else state.phase
+    return phase not in (Phase.PREFLIGHT, Phase.PROVISIONING)

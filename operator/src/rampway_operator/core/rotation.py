@@ -1,7 +1,7 @@
 """Which pods are to take traffic now. It does not label them; `plan.py` does.
 
-A pod that leaves rotation is replaced first: whatever an arm lacks to reach `replicas` serving pods is
-filled by stable, then by baseline and candidate pods that serve already. Two exceptions: a candidate that
+A pod that leaves rotation is replaced first: what is missing to `replicas` serving pods (less what
+maxUnavailable gives up where there is no surge) is filled by stable, then by baseline and candidate pods that serve already. Two exceptions: a candidate that
 failed hard leaves at once, unless nothing else can serve; and no pod enters rotation to fill a gap unless
 its arm may.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from rampway_operator.core.capacity import unavailable
 from rampway_operator.core.observed import Observed, Pod
 from rampway_operator.core.spec import Spec
 from rampway_operator.core.view import Arms, aim, arms, is_available
@@ -43,11 +44,12 @@ def choose(spec: Spec, observed: Observed, now: datetime) -> Rotation:
     serving = sum(p.ready for p in stables)
     candidate_in = min(len(candidates), wanted.candidate)
     baseline_in = min(len(baselines), wanted.baseline)
+    needed = spec.replicas - unavailable(spec)
     stable_in = max(
         min(len(stables), wanted.stable_in_rotation),
-        min(serving, spec.replicas - candidate_in - baseline_in),
+        min(serving, needed - candidate_in - baseline_in),
     )
-    missing = spec.replicas - candidate_in - baseline_in - min(stable_in, serving)
+    missing = needed - candidate_in - baseline_in - min(stable_in, serving)
     baseline_in = _fill(baselines, baseline_in, missing)
     missing -= max(0, baseline_in - min(len(baselines), wanted.baseline))
     if not _is_hard(observed) or serving == 0:

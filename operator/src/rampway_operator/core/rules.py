@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rampway_operator.core.capacity import surge, unavailable
+from rampway_operator.core.capacity import HALF, surge, unavailable
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.parse_strategy import LATENCIES
 from rampway_operator.core.spec import (
@@ -55,6 +55,11 @@ def _steps(spec: Spec) -> list[str]:
         elif isinstance(step, AnalysisStep):
             if last == 0:
                 faults.append(f"{path}.analysis: needs traffic, put a setWeight step before it")
+            if HALF < last < 100 and _judges_hit_rate(spec, step):
+                faults.append(
+                    f"{path}.analysis: at {last} % no arm has as many pods as the candidate, so a hit rate "
+                    f"cannot be compared; name objectives without it, or analyse at {HALF} % or below"
+                )
             faults += [
                 f"{path}.analysis.objectives[{position}]: {name!r} is not in spec.analysis.objectives"
                 for position, name in enumerate(step.objectives)
@@ -66,6 +71,15 @@ def _steps(spec: Spec) -> list[str]:
             "spec.analysis.objectives: none has blocking true, an analysis step could stop nothing"
         )
     return faults
+
+
+def _judges_hit_rate(spec: Spec, step: AnalysisStep) -> bool:
+    return any(
+        objective.metric is Metric.PREFIX_CACHE_HIT_RATE
+        and objective.blocking
+        and (not step.objectives or objective.name in step.objectives)
+        for objective in spec.analysis.objectives
+    )
 
 
 def _capacity(spec: Spec) -> list[str]:

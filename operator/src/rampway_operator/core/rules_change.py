@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from rampway_operator.core.moves import Move
 from rampway_operator.core.revision import run_digest
 from rampway_operator.core.spec import SetWeightStep
 from rampway_operator.core.state import EndReason, Phase
-from rampway_operator.core.steps import advance, move_traffic
+from rampway_operator.core.steps import advance
 from rampway_operator.core.tick import Tick
 
 __all__ = ["on_spec_change"]
+
+
+_STEPPING: Final = frozenset({Phase.PROVISIONING, Phase.WARMING, Phase.SHIFTING, Phase.ANALYZING})
 
 
 def on_spec_change(tick: Tick) -> Move | None:
@@ -35,12 +39,13 @@ def on_spec_change(tick: Tick) -> Move | None:
 
 
 def _replanned(tick: Tick, plan: str) -> Move:
-    """The same revision on another plan: done steps stay done, the current one starts again.
+    """The same revision on another plan, from the last setWeight step that its traffic has reached.
 
-    Evidence is kept when only steps changed; other objectives ask another question.
+    No analysis after that weight is passed over by an edit. Evidence is kept when only steps changed;
+    other objectives ask another question.
     """
     rollout = tick.rollout
-    index = min(rollout.step_index, len(tick.spec.canary.steps))
+    index = _reached(tick)
     same_questions = rollout.plan.split(".")[-1] == plan.rsplit(".", maxsplit=1)[-1]
     changed = replace(
         rollout,
@@ -53,16 +58,20 @@ def _replanned(tick: Tick, plan: str) -> Move:
     changed_tick = replace(tick, state=replace(tick.state, rollout=changed))
     message = f"steps or objectives changed: step {index + 1} starts again"
     phase = tick.state.phase
-    if phase in (Phase.PROVISIONING, Phase.SHIFTING) and rollout.desired_weight > 0:
-        step = changed_tick.step
-        if isinstance(step, SetWeightStep) or step is None:
-            weight = max(100 if step is None else step.weight, rollout.desired_weight)
-            return move_traffic(changed_tick, weight, "PlanChanged", message)
     paused_on_step = (
         phase is Phase.PAUSED
         and rollout.paused_from in (None, Phase.ANALYZING)
         and rollout.paused_reason != "SpecPaused"
     )
-    if phase in (Phase.ANALYZING, Phase.SHIFTING) or paused_on_step:
+    if paused_on_step or (rollout.desired_weight > 0 and phase in _STEPPING):
         return advance(changed_tick, index, "PlanChanged", message)
     return changed_tick.moved(changed_tick.state, "PlanChanged", message)
+
+
+def _reached(tick: Tick) -> int:
+    """The index, in the steps as they are now, of the last weight that the candidate already has."""
+    steps, desired = tick.spec.canary.steps, tick.rollout.desired_weight
+    if desired == 100:
+        return len(steps)
+    done = [i for i, s in enumerate(steps) if isinstance(s, SetWeightStep) and s.weight <= desired]
+    return done[-1] if done else 0

@@ -19,7 +19,7 @@ from rampway_operator.core.spec import OnUndecided, PreflightMode
 from rampway_operator.core.state import EndReason, Phase, Revision, Rollout
 from rampway_operator.core.steps import move_traffic, pods_are_there
 from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, Tick
-from rampway_operator.core.view import find_set
+from rampway_operator.core.view import find_set, weight_before
 
 __all__ = ["on_idle", "on_preflight", "on_provisioning", "on_warming", "start"]
 
@@ -155,6 +155,16 @@ def _deadline(tick: Tick) -> Move | None:
     if tick.in_phase <= tick.spec.progress_deadline:
         return None
     after = f"after {format_duration(tick.spec.progress_deadline)} in {tick.state.phase.value}"
+    rotation = tick.rotation()
+    if tick.state.stable is not None and tick.observed.routed != rotation.ready:
+        last = weight_before(tick.spec, tick.rollout.step_index)
+        return tick.pause(
+            "TrafficUnverified",
+            f"endpoints do not agree with the pods in rotation {after}, back to {last} %",
+            Phase.PROVISIONING,
+            desired_weight=last,
+            verified_weight=tick.routed_weight(),
+        )
     failure = _set_failure(tick)
     unschedulable = next((p.unschedulable for p in tick.arms.candidate if p.unschedulable), "")
     if failure or unschedulable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rampway_operator.core.capacity import Layout, layout
+from rampway_operator.core.capacity import Layout, before_traffic, layout
 from rampway_operator.core.observed import CheckState, Observed, Pod, Pool, ReplicaSet
 from rampway_operator.core.spec import SetWeightStep, Spec
 from rampway_operator.core.state import Phase, Rollout, State
@@ -112,10 +112,10 @@ def aim(spec: Spec, state: State) -> Aim:
         return _first(spec, state.phase, rollout)
     if state.phase is Phase.ROLLING_BACK:
         return Aim(layout(spec, 0), layout(spec, 0))
-    rotation = layout(spec, rollout.desired_weight)
-    pods = rotation
+    pods = rotation = layout(spec, rollout.desired_weight)
     if rollout.desired_weight == 0:
-        pods = layout(spec, next_weight(spec, rollout.step_index))
+        pods = before_traffic(spec, next_weight(spec, rollout.step_index))
+        rotation = Layout(0, 0, pods.stable, pods.stable_in_rotation)
     if _phase_below_pause(state) is Phase.PREFLIGHT:
         pods = Layout(pods.candidate, 0, pods.stable, pods.stable_in_rotation)
     return Aim(pods, rotation)
