@@ -131,9 +131,11 @@ def bounds(
     if objective.comparison is not None:
         nc, nr = (sums.v * (sums.nc + sums.nr) / n * per_request for n in (sums.nr, sums.nc))
     alone = math.sqrt(pc * (1.0 - pc) / nc + (pr * (1.0 - pr) / nr if nr > 0.0 else 0.0))
-    effect = max(1.0, (error / alone) ** 2) if alone > 0.0 else 1.0
+    effect = (error / alone) ** 2 if alone > 0.0 else 0.0
     low, high = (
-        _share_bounds((pc, nc), (pr, nr), level, effect * _t_price(level, sums.windows))[side]
+        _share_bounds((pc, nc), (pr, nr), level, max(1.0, effect * _t_price(level, sums.windows)))[
+            side
+        ]
         for side, level in enumerate((level_low, level_high))
     )
     return Bounds(estimate, low, high, max(error, alone))
@@ -184,18 +186,25 @@ def _counts_shares(objective: Objective) -> bool:
 def look_is_due(objective: Objective, evidence: Evidence) -> bool:
     """Whether the windows since the last look make another one worth its price.
 
-    Due at first with MIN_WINDOWS, then at each growth by GROWTH; and once in each step as soon as the
-    step's own windows have `minSamples`, because no step may pass on the windows of another.
+    Due when the evidence as a whole or the current step's own has grown by GROWTH (first: has
+    MIN_WINDOWS and MIN_REQUESTS), and once in each step as soon as it has `minSamples`: no step may pass
+    on the windows of another.
     """
     if evidence.pending.windows == 0:
         return False
     total = merged(evidence.sums, evidence.pending)
-    if total.windows < MIN_WINDOWS or samples(objective, total) < MIN_REQUESTS:
-        return False
-    if evidence.looks == 0 or total.v >= GROWTH * evidence.sums.v:
-        return True
     step = merged(evidence.step_sums, evidence.pending)
-    return evidence.step_sums.rc < objective.min_samples <= step.rc and step.windows >= MIN_WINDOWS
+    if _is_enough(objective, total) and total.v >= GROWTH * evidence.sums.v:
+        return True
+    if not _is_enough(objective, step):
+        return False
+    before, now = samples(objective, evidence.step_sums), samples(objective, step)
+    complete = before < objective.min_samples <= now
+    return complete or evidence.step_looks == 0 or step.v >= GROWTH * evidence.step_sums.v
+
+
+def _is_enough(objective: Objective, sums: Sums) -> bool:
+    return sums.windows >= MIN_WINDOWS and samples(objective, sums) >= MIN_REQUESTS
 
 
 def look(objective: Objective, evidence: Evidence, plan: Budgets, *, final: bool) -> Evidence:

@@ -98,9 +98,14 @@ def t_quantile(p: float, df: float) -> float:
     tail = min(p, 1.0 - p)
     if tail == 0.5:
         return 0.0
-    # P(|T| > t) = I_x(df/2, 1/2) with x = df / (df + t^2): a small x is a far tail, so nothing cancels.
-    x = _beta_quantile(df / 2.0, 0.5, 2.0 * tail)
-    t = math.sqrt(df * (1.0 - x) / x) if x > 0.0 else math.inf
+    # P(|T| > t) = I_x(df/2, 1/2) with x = df / (df + t^2). The smaller of x and 1 - x is solved for, so
+    # that nothing cancels.
+    if tail < 0.25:
+        x = _beta_quantile(df / 2.0, 0.5, 2.0 * tail)
+        t = math.sqrt(df * (1.0 - x) / x) if x > 0.0 else math.inf
+    else:
+        y = _beta_quantile(0.5, df / 2.0, 1.0 - 2.0 * tail)
+        t = math.sqrt(df * y / (1.0 - y))
     return t if p > 0.5 else -t
 
 

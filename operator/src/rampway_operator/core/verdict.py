@@ -116,28 +116,21 @@ def judged(objective: Objective, evidence: Evidence) -> tuple[Verdict, Bounds | 
     """The verdict of the last look, and its bounds; a pure function of what status stores.
 
     Fail: the lower bound over all steps, or over the current step alone, lies above the margin. Pass: the
-    upper bound lies below it, now or at an earlier look of this step. Undecided, and no bounds, before
-    the first look: no data is never a value.
+    upper bound lies below it, now or at an earlier look of this step, and the current step alone does not
+    point the other way. Undecided, and no bounds, before the first look: no data is never a value.
     """
     if evidence.looks == 0 or evidence.fail_level <= 0.0 or evidence.pass_level <= 0.0:
         return Verdict.UNDECIDED, None
     limit = margin(objective)
-    found = bounds(
-        objective, evidence.sums, evidence.fail_level, evidence.pass_level, evidence.inflation
-    )
+    levels = evidence.fail_level, evidence.pass_level
+    found = bounds(objective, evidence.sums, *levels, evidence.inflation)
     if found.low > limit:
         return Verdict.FAIL, found
-    if evidence.step_level > 0.0:
-        step = bounds(
-            objective,
-            evidence.step_sums,
-            evidence.step_level,
-            evidence.pass_level,
-            evidence.inflation,
-        )
-        if step.low > limit:
-            return Verdict.FAIL, step
-    if found.high < limit or evidence.passed:
+    levels = evidence.step_level or evidence.fail_level, evidence.pass_level
+    step = bounds(objective, evidence.step_sums, *levels, evidence.inflation)
+    if evidence.step_level > 0.0 and step.low > limit:
+        return Verdict.FAIL, step
+    if (found.high < limit or evidence.passed) and step.estimate < limit:
         return Verdict.PASS, found
     return Verdict.UNDECIDED, found
 
