@@ -134,7 +134,8 @@ def _entry(path: Path, name: str, raw: object, base: int, size: int) -> StoredTe
     try:
         dtype, shape = raw["dtype"], tuple(raw["shape"])  # type: ignore[index]
         begin, end = raw["data_offsets"]  # type: ignore[index]
-        whole = all(type(n) is int and n >= 0 for n in (begin, end, *shape))
+        sizes = (begin, end, *shape)
+        whole = isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in sizes)
     except (KeyError, TypeError, ValueError):
         whole = False
     if not whole:

@@ -114,7 +114,8 @@ class SafetensorsSource:
     def _refuse_unsupported(self) -> None:
         raw = self._raw
         if raw.get("quantization_config"):
-            method = dict(raw["quantization_config"]).get("quant_method")
+            given = raw["quantization_config"]
+            method = given.get("quant_method") if isinstance(given, dict) else given
             raise self._fault(
                 f"weights quantised by {method!r}", "F32, F16 or BF16 weights, or GGUF"
             )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["draw", "uniform"]
 
 _MASK = (1 << 64) - 1
+_LARGEST = 1e30  # stands for infinity: differences of two are still numbers
 _HEAD = 256  # most likely tokens looked at before a whole vocabulary is sorted
 
 
@@ -31,6 +32,8 @@ def draw(logits: Tensor, rows: Sequence[Row]) -> list[Sample]:
     temperature and filters.
     """
     settings = [_settings(row) for row in rows]
+    # Broken weights must not draw nonsense silently as the largest: not a number is impossible.
+    logits.nan_to_num_(nan=float("-inf"), posinf=_LARGEST, neginf=float("-inf"))
     plain = [log_probs(logits[at], s.logprobs) for at, s in enumerate(settings)]
     for at, (row, sampling) in enumerate(zip(rows, settings, strict=True)):
         _adjust(logits[at], row, sampling)
@@ -97,6 +100,8 @@ def _random_token(logits: Tensor, sampling: Sampling, number: float) -> int:
     """Return the token at which the kept probability mass, in a fixed order, passes `number`."""
     scaled = logits / sampling.temperature
     peak = scaled.max()
+    if float(peak) == float("-inf"):  # everything is forbidden: the draw must still end
+        return 0
     weights = (scaled - peak).exp_()
     if sampling.min_p > 0:
         weights[weights < sampling.min_p] = 0.0
