@@ -79,6 +79,6 @@ def load_pod(kube: Kube) -> LoadPod:
     return LoadPod(
         kube,
         "localhost/rampway/server:demo",
-        f"http://chat.{NAMESPACE}:80",
+        f"http://chat.{NAMESPACE}:8000",
         load_arguments(LOAD, "smollm2"),
     )

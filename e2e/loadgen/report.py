@@ -95,12 +95,12 @@ class Report:
             "ttft_p50": quantile(ttfts, 0.5),
             "ttft_p99": quantile(ttfts, 0.99),
             "served_by": dict(served),
+            "errors": dict(self.errors),
         }
         if kind == "report":
             body |= {
                 "answered_by_connection": dict(self.answered),
                 "failed_by_connection": dict(self.failed),
-                "errors": dict(self.errors),
                 "failures": self.failures,
                 "prompt_tokens": self.prompt_tokens,
                 "cached_tokens": self.cached_tokens,

@@ -118,5 +118,5 @@ def change(kube: Kube, story: Story, body: dict[str, Any]) -> int:
 def load(kube: Kube) -> LoadPod:
     """Return the load generator beside the service, not started."""
     return LoadPod(
-        kube, SIMULATED, f"http://{NAME}.{kube.namespace}:80", load_arguments(LOAD, NAME)
+        kube, SIMULATED, f"http://{NAME}.{kube.namespace}:8000", load_arguments(LOAD, NAME)
     )
