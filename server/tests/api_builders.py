@@ -13,7 +13,8 @@ from rampway_server.api.app import build_app
 from rampway_server.api.keys import Keys
 from rampway_server.api.service import Service
 from rampway_server.assembly import connect, prepare
-from rampway_server.settings import build_parser, parse_serve
+from rampway_server.flags import build_parser
+from rampway_server.settings import parse_serve
 from rampway_server.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ async def front(*args: str, loaded: bool = True) -> AsyncIterator[FrontUnderTest
     transport = httpx.ASGITransport(build_app(service))
     engine = None
     if loaded:
-        model = connect(
-            settings, prepare(settings), asyncio.get_running_loop(), service.telemetry
-        )
+        model = connect(settings, prepare(settings), asyncio.get_running_loop(), service.telemetry)
         engine = model.engine
         engine.start(lambda error: None)
         service.attach(model)

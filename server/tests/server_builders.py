@@ -72,9 +72,16 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def serving(*args: str, env: dict[str, str] | None = None) -> Iterator[ServerProcess]:
-    """Yield a ready server; it is killed at the end if the test has not ended it."""
-    command = [sys.executable, "-m", "rampway_server", "serve", "--host", "127.0.0.1"]
+def serving(
+    *args: str, env: dict[str, str] | None = None, sabotage: str = "", ready: bool = True
+) -> Iterator[ServerProcess]:
+    """Yield a ready server; it is killed at the end if the test has not ended it.
+
+    `sabotage` is Python that runs before the server in its process; without `ready` it only listens.
+    """
+    code = f"{sabotage}\nimport sys\nfrom rampway_server.__main__ import main\nsys.exit(main())"
+    start = ["-c", code] if sabotage else ["-m", "rampway_server"]
+    command = [sys.executable, *start, "serve", "--host", "127.0.0.1"]
     command += ["--port", "0", "--metrics-port", "0"]
     if "--device" not in args:
         command += ["--device", "simulated:instant"]
@@ -90,7 +97,8 @@ def serving(*args: str, env: dict[str, str] | None = None) -> Iterator[ServerPro
     try:
         listening = server.wait_for("listening")
         server.port, server.metrics_port = listening["port"], listening["metrics_port"]
-        server.wait_for("ready")
+        if ready:
+            server.wait_for("ready")
         yield server
     finally:
         process.kill()

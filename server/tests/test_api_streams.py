@@ -53,6 +53,20 @@ async def test_given_continuous_usage_when_streamed_then_every_chunk_counts(
     assert [event["usage"]["completion_tokens"] for event in events] == [*range(1, 13), 12]
 
 
+async def test_given_no_max_tokens_when_the_context_is_nearly_full_then_what_is_left_is_drawn(
+    server: FrontUnderTest,
+) -> None:
+    for path, body in (
+        ("/v1/completions", {"prompt": [1] * 8190, "ignore_eos": True}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 8172}]}),
+        ("/generate", {"input_ids": [1] * 8190, "sampling_params": {"ignore_eos": True}}),
+    ):
+        answer = (await server.post(path, body)).json()
+        usage = answer.get("usage") or answer["meta_info"]
+        assert usage["prompt_tokens"] == 8190
+        assert usage["completion_tokens"] <= 2
+
+
 async def test_given_n_choices_when_streamed_then_each_ends_once(server: FrontUnderTest) -> None:
     body = {
         "messages": [{"role": "user", "content": "hi"}],
@@ -70,15 +84,21 @@ async def test_given_n_choices_when_streamed_then_each_ends_once(server: FrontUn
 async def test_given_utf8_tokens_when_streamed_then_no_chunk_holds_half_a_character(
     server: FrontUnderTest,
 ) -> None:
-    # Force the bytes of one character after another: each token is one byte of it.
-    body = {"prompt": "x", "max_tokens": 1, "temperature": 0}
-    for byte in "é".encode()[:1]:
-        events = (
-            await server.post(
-                "/v1/completions", {**body, "logit_bias": {str(byte): 100}, "max_tokens": 1}
-            )
-        ).json()
-        assert events["choices"][0]["text"] == "�"
+    # A bias leaves the two bytes of "é" only, each as likely: every token is one of them.
+    body = {
+        "prompt": "x",
+        "max_tokens": 40,
+        "seed": 1,
+        "stream": True,
+        "logit_bias": {str(byte): 60 for byte in "é".encode()},
+    }
+    events = events_of((await server.post("/v1/completions", body)).text)
+    texts = [event["choices"][0]["text"] for event in events]
+    whole = (await server.post("/v1/completions", {**body, "stream": False})).json()
+    assert "é" in texts
+    assert "".join(texts) == whole["choices"][0]["text"]
+    # A lone half can only be what the model really said: then it stands where its byte was.
+    assert len("".join(texts)) + "".join(texts).count("é") == 40
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rampway_server.errors import UsageError
-from rampway_server.settings import build_parser, parse_serve
+from rampway_server.flags import build_parser
+from rampway_server.settings import parse_serve
 
 if TYPE_CHECKING:
     from pathlib import Path

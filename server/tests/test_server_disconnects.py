@@ -84,15 +84,19 @@ async def test_given_a_queued_request_when_the_client_leaves_then_it_never_runs(
 ) -> None:
     before = await asyncio.to_thread(server.metrics)
     async with aiohttp.ClientSession() as session:
-        posts = [
-            asyncio.create_task(session.post(server.url + "/v1/completions", json=LONG))
-            for _ in range(40)
-        ]
+
+        def post() -> asyncio.Task[aiohttp.ClientResponse]:
+            call = session.post(server.url + "/v1/completions", json=LONG)
+            return asyncio.ensure_future(call)
+
+        running = [post() for _ in range(16)]
+        await until_metric(server, "rampway_requests_running", 16)
+        queued = [post() for _ in range(24)]
         await until_metric(server, "rampway_requests_waiting", 24)
-        # 16 run; the others leave the queue first, so that none of them gets a free place.
-        for part in (posts[16:], posts[:16]):
-            for post in part:
-                post.cancel()
+        # The queued ones leave first, so that none of them gets a free place.
+        for part in (queued, running):
+            for call in part:
+                call.cancel()
             await asyncio.gather(*part, return_exceptions=True)
             await until_metric(server, "rampway_requests_waiting", 0)
     await nothing_is_held(server, FREE_SECONDS)

@@ -13,10 +13,13 @@ import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from rampway_server import __version__
 from rampway_server.errors import UsageError
+from rampway_server.flags import DEVICES, build_parser
 from rampway_server.logs import configure_logs
-from rampway_server.settings import DEVICES, build_parser, parse_serve, usage_exit
+from rampway_server.settings import parse_serve, usage_exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_server(settings)
     except UsageError as error:
         return usage_exit(error)
+    except Exception as error:
+        structlog.get_logger(__name__).exception("failed", error=repr(error))
+        return 1
 
 
 def _info() -> dict[str, Any]:

@@ -110,9 +110,16 @@ def connect(
         context_length=prepared.context_length,
         cache_backend=cache.running,
         cache_fallback=cache.fallback,
+        device=_device_label(settings, prepared.info),
         info=prepared.info,
         longest_step_seconds=longest,
     )
+
+
+def _device_label(settings: ServerSettings, info: dict[str, object]) -> str:
+    if settings.device.kind == "simulated":
+        return settings.device.label
+    return str(info.get("device", settings.device.label))
 
 
 def _context_length(settings: ServerSettings, limits: RunnerLimits) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,7 +56,12 @@ def run_server(settings: ServerSettings) -> int:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Server(settings, keys).run(*sockets))
+        status = runner.run(_Server(settings, keys).run(*sockets))
+    if any(thread.name in {"engine", "load"} for thread in threading.enumerate()):
+        # A load or a step that still runs: tearing the interpreter down under it may crash.
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 class _Server:
@@ -90,6 +97,8 @@ class _Server:
         status = await self._end(api)
         await metrics.stop_listening()
         metrics.abort()
+        with contextlib.suppress(RequestError):
+            await asyncio.to_thread(self._service.loaded.engine.stop, FLUSH_SECONDS)
         return status
 
     async def _load(self) -> bool:
@@ -106,7 +115,7 @@ class _Server:
         self._telemetry.set_build(
             version=__version__,
             cache_backend=loaded.cache_backend,
-            device=self._settings.device.label,
+            device=loaded.device,
         )
 
         def on_death(error: BaseException) -> None:
@@ -120,7 +129,7 @@ class _Server:
         log.info(
             "ready",
             model=self._service.model_id,
-            device=self._settings.device.label,
+            device=loaded.device,
             cache_backend=loaded.cache_backend,
             num_pages=loaded.limits.num_pages,
             context_length=loaded.context_length,
@@ -143,7 +152,9 @@ class _Server:
             )
             return EXIT_ENGINE_DEAD
         settings = self._settings
-        delay = 0.0 if self._hurry else settings.drain_delay_seconds
+        # Nobody was sent here before it was ready.
+        skip = self._hurry or self._service.life is Life.STARTING
+        delay = 0.0 if skip else settings.drain_delay_seconds
         log.info("draining", delay_seconds=delay, timeout_seconds=settings.drain_timeout_seconds)
         self._service.life = Life.DRAINING
         api.announce_end()

@@ -131,8 +131,8 @@ class Bridge:
     def sink(self, report: StepReport) -> None:
         """Hand a report over to the loop; called on the engine's thread."""
         # A loop that is stuck for a second must not look like a stuck engine as well.
-        self._ahead.acquire(timeout=1.0)
-        self._loop.call_soon_threadsafe(self._deliver, report)
+        counted = self._ahead.acquire(timeout=1.0)
+        self._loop.call_soon_threadsafe(self._deliver, report, counted)
 
     @property
     def unfinished(self) -> int:
@@ -184,8 +184,9 @@ class Bridge:
             retry_after_seconds=min(30, max(1, round(seconds))),
         )
 
-    def _deliver(self, report: StepReport) -> None:
-        self._ahead.release()
+    def _deliver(self, report: StepReport, counted: bool) -> None:  # noqa: FBT001 - a callback
+        if counted:
+            self._ahead.release()
         self.pages = report.pages
         now = time.monotonic()
         self._note_admitted(report)

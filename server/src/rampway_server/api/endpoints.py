@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rampway_server.api.formats import ChatFormat, CompletionFormat, NativeFormat
 from rampway_server.api.keys import namespace
-from rampway_server.api.prompts import build_requests, chat_messages, encode
+from rampway_server.api.prompts import TokenLimit, build_requests, chat_messages, encode
 from rampway_server.api.wire import ChatBody, CompletionBody, GenerateBody, parse_body
 from rampway_server.errors import RequestError
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from rampway_server.engine.request import Request
 
 __all__ = ["ROUTES", "Caller", "Job"]
+
+COMPLETION_TOKENS, NATIVE_TOKENS = 16, 128
+"""What OpenAI's completions and SGLang's generate draw when nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,14 @@ async def chat(service: Service, raw: bytes, caller: Caller) -> Job:
     )
     # The template writes the special tokens itself.
     tokens = await encode(service, text, add_special_tokens=False, param="messages")
-    limit: tuple[str, int | None]
+    limit = TokenLimit("max_tokens", body.max_tokens)
     if body.max_completion_tokens is not None:
-        limit = ("max_completion_tokens", body.max_completion_tokens)
-    else:
-        limit = ("max_tokens", body.max_tokens)
+        limit = TokenLimit("max_completion_tokens", body.max_completion_tokens)
     requests = build_requests(
         service,
         [tokens],
         body,
-        max_tokens=limit,
+        limit=limit,
         logprobs=max(1, body.top_logprobs) if body.logprobs else 0,
         namespace=namespace(caller.tenant, body.cache_salt, service.model_id),
         param="messages",
@@ -95,7 +96,7 @@ async def complete(service: Service, raw: bytes, caller: Caller) -> Job:
         service,
         prompts,
         body,
-        max_tokens=("max_tokens", body.max_tokens or 16),
+        limit=TokenLimit("max_tokens", body.max_tokens, COMPLETION_TOKENS),
         logprobs=0 if body.logprobs is None else max(1, body.logprobs),
         namespace=namespace(caller.tenant, body.cache_salt, service.model_id),
         param="prompt",
@@ -131,7 +132,7 @@ async def native(service: Service, raw: bytes, caller: Caller) -> Job:
         service,
         [tokens],
         sampling,
-        max_tokens=("sampling_params.max_new_tokens", sampling.max_new_tokens),
+        limit=TokenLimit("sampling_params.max_new_tokens", sampling.max_new_tokens, NATIVE_TOKENS),
         logprobs=0,
         namespace=namespace(caller.tenant, None, service.model_id),
         param="text" if body.text is not None else "input_ids",

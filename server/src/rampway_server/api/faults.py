@@ -82,11 +82,11 @@ _BRANCHES = {"str", "int", "float", "bool"}
 
 
 def error_headers(error: RequestError) -> Headers:
-    """Return the headers that belong to the status: when to come back, and on a new connection."""
+    """Return the headers that belong to the status: when to come back, and if on a new connection."""
     headers: Headers = []
     if error.retry_after_seconds is not None:
         headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
-    if error.status == 503:
+    if error.status in {413, 503}:
         headers.append((b"connection", b"close"))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

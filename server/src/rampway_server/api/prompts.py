@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,21 @@ if TYPE_CHECKING:
     from rampway_server.api.service import Service
     from rampway_server.api.wire import Message, SamplingBody
 
-__all__ = ["build_requests", "chat_messages", "encode"]
+__all__ = ["TokenLimit", "build_requests", "chat_messages", "encode"]
 
 INLINE_CHARACTERS = 2048
 """Shorter texts are tokenized on the loop: a thread hand-over would cost more."""
 MAX_CHARACTERS_PER_TOKEN = 64
 """Longer texts cannot fit and are refused before they are tokenized."""
+
+
+class TokenLimit(NamedTuple):
+    """How many tokens may be drawn, and which field said so."""
+
+    field: str
+    wanted: int | None
+    default: int | None = None
+    """When nothing was said, cut to what the context leaves; None is all it leaves."""
 
 
 async def encode(service: Service, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
@@ -68,7 +77,7 @@ def build_requests(
     prompts: Sequence[Sequence[int]],
     body: SamplingBody,
     *,
-    max_tokens: tuple[str, int | None],
+    limit: TokenLimit,
     logprobs: int,
     namespace: bytes,
     param: str,
@@ -76,7 +85,7 @@ def build_requests(
 ) -> list[Request]:
     """Return `n` requests a prompt, prompt by prompt; raises a 400 for what the model cannot do.
 
-    `max_tokens` is the field's name and value; None takes what the context leaves.
+    Choice k of a prompt draws with the seed plus k.
     """
     loaded = service.require_open()
     now = time.monotonic()
@@ -89,7 +98,7 @@ def build_requests(
     requests = []
     for tokens in prompts:
         array = _checked_tokens(tokens, vocab_size, param)
-        budget = _budget(len(array), loaded.context_length, max_tokens, param)
+        budget = _budget(len(array), loaded.context_length, limit, param)
         requests += [
             Request(
                 id=service.next_id(),
@@ -145,8 +154,7 @@ def _checked_tokens(tokens: Sequence[int], vocab_size: int, param: str) -> np.nd
     return array
 
 
-def _budget(prompt: int, context: int, max_tokens: tuple[str, int | None], param: str) -> int:
-    name, wanted = max_tokens
+def _budget(prompt: int, context: int, limit: TokenLimit, param: str) -> int:
     if prompt >= context:
         raise RequestError(
             f"{param} is too long: got {prompt} tokens, need at most {context - 1}"
@@ -154,14 +162,17 @@ def _budget(prompt: int, context: int, max_tokens: tuple[str, int | None], param
             param=param,
             code="context_length_exceeded",
         )
-    if wanted is not None and prompt + wanted > context:
+    left = context - prompt
+    if limit.wanted is None:
+        return left if limit.default is None else min(limit.default, left)
+    if limit.wanted > left:
         raise RequestError(
-            f"{name} is too high: got {wanted} after a prompt of {prompt} tokens, need at most"
-            f" {context - prompt} with a context of {context}",
-            param=name,
+            f"{limit.field} is too high: got {limit.wanted} after a prompt of {prompt} tokens,"
+            f" need at most {left} with a context of {context}",
+            param=limit.field,
             code="context_length_exceeded",
         )
-    return context - prompt if wanted is None else wanted
+    return limit.wanted
 
 
 def _logit_bias(bias: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:

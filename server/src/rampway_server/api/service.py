@@ -55,6 +55,8 @@ class Loaded:
     """The runner's, or less where the pool or a flag allows less."""
     cache_backend: str
     cache_fallback: str | None
+    device: str
+    """What really runs: with `--device auto` the one that was found."""
     info: dict[str, object]
     longest_step_seconds: float
 
@@ -138,7 +140,7 @@ class Service:
         return {
             "status": self.life.value,
             "model_id": self.model_id,
-            "device": self.settings.device.label,
+            "device": self.loaded.device,
             "uptime_seconds": round(time.time() - self.started_at, 1),
         }
 

@@ -65,6 +65,7 @@ class _Protocol(HttpToolsProtocol):
         self._max_connections = max_connections
         self.idle_since = time.monotonic()
         self._read_deadline: asyncio.TimerHandle | None = None
+        self._in_head = False
         self._header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -100,6 +101,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_head = True
         self._header_bytes = 0
         self._stop_read_deadline()
         self._read_deadline = self.loop.call_later(READ_SECONDS, self._too_slow)
@@ -111,6 +113,10 @@ class _Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
         self._bound_head(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._stop_read_deadline()
@@ -131,10 +137,10 @@ class _Protocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._read_deadline = None
-        if self.cycle is None or self.cycle.response_complete:
+        if self._in_head:
             self._refuse("request did not come in time", 408)
         else:
-            # The application is already reading: for it the client is gone.
+            # The application has the request: for it the client is gone.
             self.transport.close()
 
     def _refuse(self, text: str, status: int) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from rampway_server.api.faults import from_validation
 from rampway_server.errors import RequestError
@@ -161,9 +168,16 @@ class ChatBody(_OpenAIBody):
 
 
 class NativeSampling(SamplingBody):
-    """SGLang's `sampling_params`."""
+    """SGLang's `sampling_params`; a null means the default, as on the other routes."""
 
-    max_new_tokens: Annotated[int, Field(ge=1)] = 128
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: part for name, part in value.items() if part is not None}
+
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
     min_new_tokens: Annotated[int, Field(ge=0)] = 0
 
 
