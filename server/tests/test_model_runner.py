@@ -46,7 +46,8 @@ def test_given_a_model_when_loaded_then_limits_and_facts_are_known(path: Path) -
         ({"context_length": 257}, "--context-length cannot be used: got 257, need 1 to 256"),
         ({"context_length": 0}, "need 1 to 256"),
         ({"page_size": 0}, "--page-size"),
-        ({"num_pages": 16}, "got 16 pages, need 17"),
+        ({"num_pages": 16, "context_length": 256}, "got 16 pages, need 17"),
+        ({"num_pages": 1}, "got 1 pages, need 2"),
         ({"num_pages": 10**12}, "does not fit"),
         ({"num_pages": None, "mem_fraction": 1e-12}, "too small"),
         ({"kernels": "triton"}, "TRITON_INTERPRET|cannot run on cpu"),
@@ -61,6 +62,12 @@ def test_given_options_that_cannot_be_when_loaded_then_one_line_says_what_can(
         pytest.skip("there is a CUDA device here")
     with pytest.raises(UsageError, match=complaint):
         loaded(path, **options)
+
+
+def test_given_a_pool_smaller_than_the_context_when_loaded_then_the_context_is_cut(
+    path: Path,
+) -> None:
+    assert loaded(path, num_pages=11).runner.limits.context_length == 160
 
 
 def test_given_no_page_count_when_loaded_then_the_pool_holds_every_sequence(path: Path) -> None:

@@ -41,7 +41,7 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
     _check_device(options)
     if options.device == "cpu":
         torch.set_num_threads(options.threads or available_cpus())
-    context = _context(source, options)
+    longest = _longest_context(source, options)
     kernels = select(options.device, options.kernels, invariant=options.deterministic)
     dtype = _dtype(options)
     tokenizer = source.tokenizer()
@@ -50,11 +50,13 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
             source,
             dtype=dtype,
             device=options.device,
-            context_length=context,
+            context_length=longest,
             invariant=options.deterministic,
             on_layer=_progress,
         )
         pages = kv_pool.pages_that_fit(source.config, options, _free_bytes(options), dtype.itemsize)
+        # Page 0 is never given away; an unasked context is cut to what one sequence can get.
+        context = min(longest, (pages - 1) * options.page_size)
         pool = kv_pool.allocate(source.config, pages, options.page_size, dtype, options.device)
     runner = TorchRunner(
         Llama(source.config, weights, kernels),
@@ -94,7 +96,7 @@ def _check_device(options: LoadOptions) -> None:
         raise UsageError(f"--page-size cannot be used: got {options.page_size}, need 1 to 1024")
 
 
-def _context(source: ModelSource, options: LoadOptions) -> int:
+def _longest_context(source: ModelSource, options: LoadOptions) -> int:
     own = source.config.context_length
     wanted = own if options.context_length is None else options.context_length
     if not 1 <= wanted <= own:

@@ -38,7 +38,8 @@ def pages_that_fit(
     """Return the number of pages, page 0 included.
 
     Without `num_pages` the pool takes `mem_fraction` of `free_bytes`, but no more than
-    `max_num_seqs` full contexts. Raises UsageError where not one full context fits.
+    `max_num_seqs` full contexts. Raises UsageError where not one sequence fits: of the context
+    length that was asked for, or of one page where none was.
     """
     context = options.context_length or config.context_length
     page_bytes = config.kv_bytes_per_token(itemsize) * options.page_size
@@ -52,10 +53,11 @@ def pages_that_fit(
             f"the KV pool does not fit: got {wanted} pages of {page_bytes} bytes, need at most "
             f"{free_bytes // page_bytes} for the {free_bytes} bytes that are free"
         )
-    if wanted < per_sequence + 1:
+    least = (1 if options.context_length is None else per_sequence) + 1
+    if wanted < least:
         raise UsageError(
-            f"the KV pool is too small: got {wanted} pages, need {per_sequence + 1} for one sequence "
-            f"of {context} tokens; set a shorter --context-length or a larger --mem-fraction-static"
+            f"the KV pool is too small: got {wanted} pages, need {least} for one sequence; set a "
+            "shorter --context-length, a larger --mem-fraction-static or a larger --num-pages"
         )
     return wanted
 
