@@ -84,7 +84,9 @@ def test_given_any_size_when_rolled_out_then_no_capacity_is_lost_and_no_surge_is
     assert last(w) is EndReason.PROMOTED, w.story()
 
 
-def test_given_a_slow_candidate_when_analysed_then_stable_is_at_need_before_its_weight_goes() -> None:
+def test_given_a_slow_candidate_when_analysed_then_stable_is_at_need_before_its_weight_goes() -> (
+    None
+):
     """T16: stable is scaled first, then traffic moves, then the candidate goes."""
     w = world()
     w.behaviours = {"slow": Behaviour(ttft=1.8)}
@@ -109,7 +111,9 @@ def test_given_a_cold_candidate_when_analysed_then_the_hit_rate_is_the_recorded_
     assert "hit-rate" in w.state.history[-1].message
 
 
-def test_given_check_env_blames_the_image_when_tried_then_rolled_back_at_once_without_a_request() -> None:
+def test_given_check_env_blames_the_image_when_tried_then_rolled_back_at_once_without_a_request() -> (
+    None
+):
     """T3, and user story 4."""
     w = world()
     w.behaviours = {"old": Behaviour(check_exit=10)}
@@ -154,7 +158,9 @@ def test_given_more_bad_nodes_than_allowed_when_tried_then_rolled_back_for_bad_n
     assert last(w) is EndReason.BAD_NODES
 
 
-def test_given_a_check_that_cannot_run_when_retried_in_vain_then_it_is_no_verdict_on_metrics() -> None:
+def test_given_a_check_that_cannot_run_when_retried_in_vain_then_it_is_no_verdict_on_metrics() -> (
+    None
+):
     w = world()
     w.behaviours = {"v2": Behaviour(check_exit=12)}
     w.deploy()
@@ -273,7 +279,9 @@ def test_given_a_rollout_when_a_third_revision_comes_then_the_second_winds_down_
     assert {p.image for p in w.serving()} == {"v3"}
 
 
-def test_given_a_rollout_when_the_spec_goes_back_to_stable_then_it_is_reverted_and_not_failed() -> None:
+def test_given_a_rollout_when_the_spec_goes_back_to_stable_then_it_is_reverted_and_not_failed() -> (
+    None
+):
     """T27: through the planner; nothing that serves is deleted."""
     w = world().deploy()
     w.set_image("v2")
@@ -326,7 +334,7 @@ def test_given_a_full_promotion_under_way_when_aborted_then_abort_wins() -> None
     w.set_image("v2")
     w.until_phase(Phase.ANALYZING)
     w.give("promote-full", "a")
-    w.run(600, lambda w: (w.state.rollout is not None and w.state.rollout.desired_weight == 100))
+    w.run(600, lambda w: w.state.rollout is not None and w.state.rollout.desired_weight == 100)
     w.give("abort", "b")
     w.until_settled()
     assert last(w) is EndReason.ABORTED
@@ -367,7 +375,9 @@ def test_given_a_command_that_stays_in_place_when_read_again_then_it_acts_once()
     assert rollout.step_index == 2
 
 
-def test_given_a_failed_revision_when_nothing_changes_then_it_is_not_tried_again_until_retry() -> None:
+def test_given_a_failed_revision_when_nothing_changes_then_it_is_not_tried_again_until_retry() -> (
+    None
+):
     """T40: and the second try has a number and pods of its own."""
     w = world()
     w.behaviours = {"v2": Behaviour(check_exit=10)}
@@ -386,7 +396,9 @@ def test_given_a_failed_revision_when_nothing_changes_then_it_is_not_tried_again
     assert w.state.history[-1].number == 3
 
 
-def test_given_a_failed_revision_when_requirements_change_then_it_is_tried_with_the_new_ones() -> None:
+def test_given_a_failed_revision_when_requirements_change_then_it_is_tried_with_the_new_ones() -> (
+    None
+):
     w = world(preflight={"requirements": {"triton": ">=9"}})
     w.behaviours = {"v2": Behaviour(check_exit=10)}
     w.deploy()
@@ -404,7 +416,9 @@ def test_given_a_failed_revision_when_requirements_change_then_it_is_tried_with_
     assert commands == {'{"triton":">=3"}'}
 
 
-def test_given_a_failed_first_deployment_when_it_ends_then_nothing_serves_and_it_is_stalled() -> None:
+def test_given_a_failed_first_deployment_when_it_ends_then_nothing_serves_and_it_is_stalled() -> (
+    None
+):
     w = world()
     w.behaviours = {"v1": Behaviour(check_exit=10)}
     w.until_settled()
@@ -460,13 +474,17 @@ def test_given_a_metric_that_does_not_exist_when_analysed_then_the_spec_is_not_v
     assert w.condition("SpecValid")["status"] == "False"
 
 
-def test_given_endpoints_that_do_not_follow_when_shifting_then_back_to_the_last_weight_and_paused() -> None:
+def test_given_endpoints_that_do_not_follow_when_shifting_then_back_to_the_last_weight_and_paused() -> (
+    None
+):
     w = world(strategy=canary(maxSurge="100%")).deploy()
     w.set_image("v2")
     w.run(
         900,
         lambda w: (
-            w.phase is Phase.ANALYZING and w.state.rollout is not None and w.state.rollout.step_index > 2
+            w.phase is Phase.ANALYZING
+            and w.state.rollout is not None
+            and w.state.rollout.step_index > 2
         ),
     )
     w.frozen_routes = True
@@ -531,7 +549,9 @@ def test_given_a_rollback_when_stable_is_not_ready_then_the_candidate_serves_unt
     assert {p.image for p in w.serving()} == {"v1"}
 
 
-def test_given_promotions_when_the_old_spec_comes_back_then_it_is_a_new_rollout_of_that_revision() -> None:
+def test_given_promotions_when_the_old_spec_comes_back_then_it_is_a_new_rollout_of_that_revision() -> (
+    None
+):
     """T29: stable is a pointer that only promotion moves; no older revision revives by itself."""
     w = world().deploy()
     first = w.spec_hash
@@ -546,7 +566,9 @@ def test_given_promotions_when_the_old_spec_comes_back_then_it_is_a_new_rollout_
     assert w.state.stable.number == 3
 
 
-def test_given_a_rollout_when_replicas_change_then_stable_is_resized_and_no_revision_is_made() -> None:
+def test_given_a_rollout_when_replicas_change_then_stable_is_resized_and_no_revision_is_made() -> (
+    None
+):
     w = world().deploy()
     w.set_image("v2")
     w.until_phase(Phase.ANALYZING)
@@ -675,7 +697,9 @@ def test_given_a_foreign_service_of_our_name_when_deployed_then_nothing_is_made(
     w.deploy()
 
 
-def test_given_no_revision_ever_ready_when_shifting_then_selectors_of_services_never_change() -> None:
+def test_given_no_revision_ever_ready_when_shifting_then_selectors_of_services_never_change() -> (
+    None
+):
     """T52: one Service a revision, and the alias; none is ever edited."""
     w = world().deploy()
     before = copy.deepcopy(w.services)
@@ -697,7 +721,9 @@ def test_given_old_revisions_when_more_than_the_limit_then_the_oldest_and_their_
     assert len(w.state.history) == 1
 
 
-def test_given_a_stable_pod_that_dies_when_idle_then_its_successor_serves_without_the_operator() -> None:
+def test_given_a_stable_pod_that_dies_when_idle_then_its_successor_serves_without_the_operator() -> (
+    None
+):
     w = world().deploy()
     w.pristine = False
     w.kill(w.live()[0])
@@ -706,7 +732,9 @@ def test_given_a_stable_pod_that_dies_when_idle_then_its_successor_serves_withou
     assert len(w.serving()) == 4
 
 
-def test_given_a_crash_before_or_after_every_write_when_restarted_then_the_end_is_the_same() -> None:
+def test_given_a_crash_before_or_after_every_write_when_restarted_then_the_end_is_the_same() -> (
+    None
+):
     """Crash points of a whole rollout: the same end, and no object made twice."""
     reference = world().deploy()
     reference.set_image("v2")

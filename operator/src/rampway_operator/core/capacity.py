@@ -7,7 +7,8 @@ candidate / (candidate + baseline + stable). With R replicas, surge S and weight
 
 - candidate pods: ceil(w · R), at least one
 - baseline pods: as many as the candidate's while w < 50, if at least one stable pod remains beside them
-- pods in rotation together: as many as R + S and the asked weight allow, never fewer than R
+- pods in rotation together: as many as R + S and the asked weight allow, never fewer than R; so a weight is
+  raised to what pods can express, and lowered only where it would leave no stable pod below 100 %
 - stable pods: R where the surge holds all three, else what is left of R + S, never none
 
 | R | S | w   | candidate | baseline | stable in rotation | expressed |
