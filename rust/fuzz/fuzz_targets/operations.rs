@@ -40,7 +40,7 @@ fn text(input: &mut Unstructured<'_>) -> Result<Vec<u32>> {
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
     let small = |input: &mut Unstructured<'_>| input.int_in_range(0..=25_usize);
     let step = |input: &mut Unstructured<'_>| input.int_in_range(0..=20_u64);
-    Ok(match input.int_in_range(0..=15)? {
+    Ok(match input.int_in_range(0..=16)? {
         0..=4 => Op::Start {
             namespace: input.int_in_range(0..=1)?,
             tokens: text(input)?,
@@ -68,7 +68,11 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
             page: input.int_in_range(0..=30)?,
             handle: input.arbitrary()?,
         },
-        15 if input.ratio(1, 4)? => Op::Retire(step(input)?),
+        15 => Op::SetQuota {
+            namespace: input.int_in_range(0..=1)?,
+            pages: input.ratio(3, 4)?.then(|| small(input)).transpose()?,
+        },
+        16 if input.ratio(1, 4)? => Op::Retire(step(input)?),
         _ => Op::End {
             request: small(input)?,
             fence: input.ratio(1, 2)?.then(|| step(input)).transpose()?,

@@ -1,4 +1,4 @@
-//! Python buffers as slices, without copying where the item is 32 bits wide.
+//! Python buffers as slices, without copying.
 //!
 //! The one place with `unsafe`. A slice lives only while this thread is attached to the
 //! interpreter and calls nothing of Python's, so no Python code can change or free its memory.
@@ -10,8 +10,25 @@ use pyo3::prelude::*;
 
 use crate::errors::InvalidInputError;
 
-/// Stands for an id no 32-bit row can hold: it matches nothing and `insert` refuses it.
-const UNFIT: u32 = u32::MAX;
+/// What a buffer holds, where it lies.
+#[derive(Clone, Copy)]
+pub(crate) enum Run<'a> {
+    /// Items of u32 or i32; a negative one reads as a number above `MAX_ID`.
+    Words(&'a [u32]),
+    /// Items of i64.
+    Wide(&'a [i64]),
+}
+
+/// Evaluates an expression with `$ids` as the slice of a [`Run`], whichever type it has.
+macro_rules! with_ids {
+    ($run:expr, $ids:ident => $use:expr) => {
+        match $run {
+            $crate::borrow::Run::Words($ids) => $use,
+            $crate::borrow::Run::Wide($ids) => $use,
+        }
+    };
+}
+pub(crate) use with_ids;
 
 /// A checked, one-dimensional, C-contiguous buffer of integers.
 pub(crate) struct Ids {
@@ -46,35 +63,20 @@ impl Ids {
         self.buffer.item_count()
     }
 
-    /// The first `n` items. 32-bit items are read in place, a negative one as a number above
-    /// `MAX_ID`; 64-bit ones are narrowed into `scratch`, those that do not fit becoming `UNFIT`.
-    pub(crate) fn first<'a>(
-        &'a self,
-        n: usize,
-        scratch: &'a mut Vec<u32>,
-        _attached: Python<'a>,
-    ) -> &'a [u32] {
+    /// The first `n` items, read in place.
+    pub(crate) fn first<'a>(&'a self, n: usize, _attached: Python<'a>) -> Run<'a> {
         debug_assert!(n <= self.len());
         let at = self.buffer.buf_ptr();
         if n == 0 {
-            return &[];
+            return Run::Words(&[]);
         }
+        // SAFETY, both: the exporter keeps this memory valid until the buffer is released, which
+        // `self` outlives; it holds at least n aligned items of this size (checked in `read`);
+        // and nothing writes to it while this thread stays attached and calls no Python code.
         if self.wide {
-            // SAFETY: as below, with items of 8 bytes.
-            let wide = unsafe { std::slice::from_raw_parts(at.cast::<i64>(), n) };
-            if scratch.len() < n {
-                scratch.resize(n, 0);
-            }
-            let narrowed = &mut scratch[..n];
-            for (to, &id) in narrowed.iter_mut().zip(wide) {
-                *to = narrow(id);
-            }
-            return narrowed;
+            return Run::Wide(unsafe { std::slice::from_raw_parts(at.cast::<i64>(), n) });
         }
-        // SAFETY: the exporter keeps this memory valid until the buffer is released, which
-        // `self` outlives; it holds at least n aligned items of 4 bytes (checked in `read`); and
-        // nothing writes to it while this thread stays attached and calls no Python code.
-        unsafe { std::slice::from_raw_parts(at.cast::<u32>(), n) }
+        Run::Words(unsafe { std::slice::from_raw_parts(at.cast::<u32>(), n) })
     }
 }
 
@@ -141,19 +143,4 @@ fn kind(buffer: &PyUntypedBuffer) -> u8 {
         [b'<', kind] if cfg!(target_endian = "little") => kind,
         _ => 0,
     }
-}
-
-#[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the halves are looked at apart"
-)]
-#[expect(
-    clippy::cast_sign_loss,
-    reason = "a negative id has a high half of ones"
-)]
-fn narrow(id: i64) -> u32 {
-    let (low, high) = (id as u32, (id >> 32) as u32);
-    // Without a branch, so that the loop over a buffer is vectorised.
-    low | (u32::from(high != 0) * UNFIT)
 }

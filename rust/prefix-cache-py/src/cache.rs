@@ -1,11 +1,13 @@
 //! The class `PrefixCache`: one method for each of the core's, with the same name.
 
+use std::borrow::Cow;
+
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
-use rampway_prefix_cache::{Match, Policy, PrefixCache};
+use rampway_prefix_cache::{Match, Policy, PrefixCache, TokenId};
 
-use crate::borrow::{Ids, Row};
+use crate::borrow::{Ids, Row, Run, with_ids};
 use crate::errors::{InvalidInputError, StaleHandleError, raise};
 use crate::events;
 
@@ -30,18 +32,11 @@ pub(crate) struct PyStats {
     evicted_pages: u64,
 }
 
-/// The cache, and room to narrow 64-bit ids in.
-struct State {
-    cache: PrefixCache,
-    tokens: Vec<u32>,
-    pages: Vec<u32>,
-}
-
 /// Radix tree over token pages together with the allocator of those pages.
 ///
 /// Methods hold the interpreter lock: none takes longer than what it touches.
 #[pyclass(frozen, name = "PrefixCache", module = "rampway_prefix_cache")]
-pub(crate) struct PyPrefixCache(Mutex<State>);
+pub(crate) struct PyPrefixCache(Mutex<PrefixCache>);
 
 #[pymethods]
 impl PyPrefixCache {
@@ -54,23 +49,19 @@ impl PyPrefixCache {
             policy_of(policy)?,
         )
         .map_err(|error| raise(&error))?;
-        Ok(Self(Mutex::new(State {
-            cache,
-            tokens: Vec::new(),
-            pages: Vec::new(),
-        })))
+        Ok(Self(Mutex::new(cache)))
     }
 
     /// Pages in all, the reserved page 0 included.
     #[getter]
     fn num_pages(&self) -> usize {
-        self.0.lock().cache.num_pages()
+        self.0.lock().num_pages()
     }
 
     /// Tokens in a page.
     #[getter]
     fn page_size(&self) -> usize {
-        self.0.lock().cache.page_size()
+        self.0.lock().page_size()
     }
 
     /// Lock the longest cached prefix of `tokens[:limit]`; return (handle, matched tokens).
@@ -84,12 +75,12 @@ impl PyPrefixCache {
         let py = tokens.py();
         let ids = Ids::read(tokens, "tokens")?;
         let n = cut(ids.len(), limit)?;
-        let state = &mut *self.0.lock();
-        let tokens = ids.first(n, &mut state.tokens, py);
+        let namespace = namespace.as_bytes();
+        let mut cache = self.0.lock();
         let Match {
             handle,
             matched_tokens,
-        } = state.cache.match_lock(namespace.as_bytes(), tokens);
+        } = with_ids!(ids.first(n, py), tokens => cache.match_lock(namespace, tokens));
         Ok((handle, matched_tokens))
     }
 
@@ -104,13 +95,14 @@ impl PyPrefixCache {
             let n = cut(ids.len(), *limit)?;
             ready.push((namespace, ids, n));
         }
-        let state = &mut *self.0.lock();
+        let mut cache = self.0.lock();
         let mut found = Vec::with_capacity(ready.len());
         for (namespace, ids, n) in ready {
-            let tokens = ids.first(n, &mut state.tokens, py);
-            let locked = state.cache.match_lock(namespace.as_bytes(), tokens);
+            let namespace = namespace.as_bytes();
+            let locked = with_ids!(ids.first(n, py), tokens => cache.match_lock(namespace, tokens));
             found.push((locked.handle, locked.matched_tokens));
         }
+        drop(cache);
         PyList::new(py, found)
     }
 
@@ -125,20 +117,17 @@ impl PyPrefixCache {
         let py = tokens.py();
         let ids = Ids::read(tokens, "tokens")?;
         let n = cut(ids.len(), limit)?;
-        let state = &mut *self.0.lock();
-        let tokens = ids.first(n, &mut state.tokens, py);
-        Ok(state.cache.peek(namespace.as_bytes(), tokens))
+        let namespace = namespace.as_bytes();
+        let cache = self.0.lock();
+        Ok(with_ids!(ids.first(n, py), tokens => cache.peek(namespace, tokens)))
     }
 
     /// Write the pages the handle protects into `out[:n]` and return n.
     fn fill_pages(&self, handle: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         let handle = handle_of(handle)?;
         let mut row = Row::write(out)?;
-        let state = self.0.lock();
-        state
-            .cache
-            .fill_pages(handle, row.words(out.py()))
-            .map_err(|error| raise(&error))
+        let filled = self.0.lock().fill_pages(handle, row.words(out.py()));
+        filled.map_err(|error| raise(&error))
     }
 
     /// Write `n` pages into `out[at:at + n]`, evicting if needed; False if there are too few.
@@ -155,7 +144,7 @@ impl PyPrefixCache {
                 "out is too short: got room for {room} pages at {at}, need {n}"
             )));
         };
-        Ok(self.0.lock().cache.alloc(out))
+        Ok(self.0.lock().alloc(out))
     }
 
     /// Publish the full pages of `tokens[:limit]`; return (held, adopted, duplicates).
@@ -172,13 +161,11 @@ impl PyPrefixCache {
         let ids = Ids::read(tokens, "tokens")?;
         let n = cut(ids.len(), limit)?;
         let pages = Pages::read(pages)?;
-        let state = &mut *self.0.lock();
-        let tokens = ids.first(n, &mut state.tokens, py);
-        let pages = pages.all(&mut state.pages, py);
-        let done = state
-            .cache
-            .insert(handle, tokens, pages)
-            .map_err(|error| raise(&error))?;
+        let pages = pages.all(py);
+        let mut cache = self.0.lock();
+        let done = with_ids!(ids.first(n, py), tokens => cache.insert(handle, tokens, &pages));
+        drop(cache);
+        let done = done.map_err(|error| raise(&error))?;
         (done.held, done.adopted, done.duplicates).into_pyobject(py)
     }
 
@@ -186,8 +173,7 @@ impl PyPrefixCache {
     #[pyo3(signature = (handle, fence = None))]
     fn release(&self, handle: &Bound<'_, PyAny>, fence: Option<i64>) -> PyResult<()> {
         let (handle, fence) = (handle_of(handle)?, step_of("fence", fence)?);
-        let mut state = self.0.lock();
-        let done = state.cache.release(handle, fence);
+        let done = self.0.lock().release(handle, fence);
         done.map_err(|error| raise(&error))
     }
 
@@ -199,8 +185,7 @@ impl PyPrefixCache {
             .map(|handle| handle_of(&handle?))
             .collect::<PyResult<Vec<u64>>>()?;
         let fence = step_of("fence", fence)?;
-        let mut state = self.0.lock();
-        let done = state.cache.release_many(&handles, fence);
+        let done = self.0.lock().release_many(&handles, fence);
         done.map_err(|error| raise(&error))
     }
 
@@ -210,24 +195,21 @@ impl PyPrefixCache {
         let py = pages.py();
         let pages = Pages::read(pages)?;
         let fence = step_of("fence", fence)?;
-        let state = &mut *self.0.lock();
-        let pages = pages.all(&mut state.pages, py);
-        let done = state.cache.free(pages, fence);
+        let done = self.0.lock().free(&pages.all(py), fence);
         done.map_err(|error| raise(&error))
     }
 
     /// Carry out every release and free with fence <= step; return pages made free.
     fn retire(&self, step: i64) -> PyResult<usize> {
         let step = step_of("step", Some(step))?.unwrap_or_default();
-        Ok(self.0.lock().cache.retire(step))
+        Ok(self.0.lock().retire(step))
     }
 
     /// Raise the priority (0 ... 63) of what the handle protects and later inserts.
     fn prioritize(&self, handle: &Bound<'_, PyAny>, priority: i64) -> PyResult<()> {
         let handle = handle_of(handle)?;
         let priority = u8::try_from(count("priority", priority)?).unwrap_or(u8::MAX);
-        let mut state = self.0.lock();
-        let done = state.cache.prioritize(handle, priority);
+        let done = self.0.lock().prioritize(handle, priority);
         done.map_err(|error| raise(&error))
     }
 
@@ -244,48 +226,62 @@ impl PyPrefixCache {
         let ids = Ids::read(tokens, "tokens")?;
         let n = cut(ids.len(), limit)?;
         let deadline = count("deadline", deadline)? as u64;
-        let state = &mut *self.0.lock();
-        let tokens = ids.first(n, &mut state.tokens, py);
-        let pin = state.cache.pin(namespace.as_bytes(), tokens, deadline);
+        let namespace = namespace.as_bytes();
+        let mut cache = self.0.lock();
+        let pin = with_ids!(ids.first(n, py), tokens => cache.pin(namespace, tokens, deadline));
+        drop(cache);
         let pin = pin.map_err(|error| raise(&error))?;
         Ok(pin.map(|pin| (pin.id, pin.tokens)))
     }
 
     /// End a pin; False when it has ended already.
     fn unpin(&self, pin: i64) -> bool {
-        u64::try_from(pin).is_ok_and(|pin| self.0.lock().cache.unpin(pin))
+        u64::try_from(pin).is_ok_and(|pin| self.0.lock().unpin(pin))
     }
 
     /// End every pin whose deadline is `now` or earlier; return how many.
     fn expire_pins(&self, now: i64) -> PyResult<usize> {
         let now = count("now", now)? as u64;
-        Ok(self.0.lock().cache.expire_pins(now))
+        Ok(self.0.lock().expire_pins(now))
     }
 
     /// Set how many pages all pins together may keep (a quarter of all pages at first).
     fn set_pin_quota(&self, pages: i64) -> PyResult<()> {
         let pages = count("pages", pages)?;
-        self.0.lock().cache.set_pin_quota(pages);
+        self.0.lock().set_pin_quota(pages);
         Ok(())
+    }
+
+    /// Let the namespace keep at most `pages`, or any number; return how many pages went for it.
+    #[pyo3(signature = (namespace, pages))]
+    fn set_quota(&self, namespace: &Bound<'_, PyBytes>, pages: Option<i64>) -> PyResult<usize> {
+        let pages = pages.map(|pages| count("pages", pages)).transpose()?;
+        Ok(self.0.lock().set_quota(namespace.as_bytes(), pages))
+    }
+
+    /// Return (pages kept, pages allowed), or None for a namespace without a quota.
+    fn quota(&self, namespace: &Bound<'_, PyBytes>) -> Option<(usize, usize)> {
+        let quota = self.0.lock().quota(namespace.as_bytes())?;
+        Some((quota.pages, quota.limit))
     }
 
     /// Record events, at most `capacity` until drained; the first ones tell what is cached now.
     fn enable_events(&self, capacity: i64) -> PyResult<()> {
         let capacity = count("capacity", capacity)?;
-        self.0.lock().cache.enable_events(capacity);
+        self.0.lock().enable_events(capacity);
         Ok(())
     }
 
     /// Stop recording events and forget those that were not drained.
     fn disable_events(&self) {
-        self.0.lock().cache.disable_events();
+        self.0.lock().disable_events();
     }
 
     /// Return (events since the last call, how many were lost); see the stub for their shape.
     fn drain_events<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyTuple>>, u64)> {
         let (page_size, drained) = {
-            let mut state = self.0.lock();
-            (state.cache.page_size(), state.cache.drain_events())
+            let mut cache = self.0.lock();
+            (cache.page_size(), cache.drain_events())
         };
         let events = drained.events.into_iter();
         let told = events.map(|event| events::tuple(py, event, page_size));
@@ -295,22 +291,22 @@ impl PyPrefixCache {
     /// Free up to `n` evictable pages, least recently used first; return how many.
     fn evict(&self, n: i64) -> PyResult<usize> {
         let n = count("n", n)?;
-        Ok(self.0.lock().cache.evict(n))
+        Ok(self.0.lock().evict(n))
     }
 
     /// Drop every cached page that no handle protects; return how many.
     fn clear(&self) -> usize {
-        self.0.lock().cache.clear()
+        self.0.lock().clear()
     }
 
     /// Return free + evictable pages.
     fn available(&self) -> usize {
-        self.0.lock().cache.available()
+        self.0.lock().available()
     }
 
     /// Return page counts and counters; O(1).
     fn stats(&self) -> PyStats {
-        let stats = self.0.lock().cache.stats();
+        let stats = self.0.lock().stats();
         PyStats {
             total: stats.total,
             free: stats.free,
@@ -333,8 +329,8 @@ impl PyPrefixCache {
 
     /// Recompute every invariant; raise `CorruptCacheError` at the first that is broken.
     fn check(&self) -> PyResult<()> {
-        let state = self.0.lock();
-        state.cache.check().map_err(|error| raise(&error))
+        let checked = self.0.lock().check();
+        checked.map_err(|error| raise(&error))
     }
 }
 
@@ -357,10 +353,13 @@ impl Pages {
         Ids::read(object, "pages").map(Self::Buffer)
     }
 
-    fn all<'a>(&'a self, scratch: &'a mut Vec<u32>, py: Python<'a>) -> &'a [u32] {
+    fn all<'a>(&'a self, py: Python<'a>) -> Cow<'a, [u32]> {
         match self {
-            Self::Buffer(ids) => ids.first(ids.len(), scratch, py),
-            Self::Copied(pages) => pages,
+            Self::Buffer(ids) => match ids.first(ids.len(), py) {
+                Run::Words(pages) => pages.into(),
+                Run::Wide(pages) => pages.iter().map(|page| page.id()).collect(),
+            },
+            Self::Copied(pages) => pages.into(),
         }
     }
 }

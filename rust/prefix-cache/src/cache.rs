@@ -6,9 +6,10 @@ use crate::pins::Pins;
 use crate::pool::PagePool;
 use crate::recency::{Policy, TOP};
 use crate::stats::Counters;
+use crate::token::out_of_range;
 use crate::tree::{NIL, Tree, to_u32};
 use crate::waiting::Waiting;
-use crate::{Error, MAX_ID, Result};
+use crate::{Error, Result, TokenId};
 
 /// A locked prefix, from [`PrefixCache::match_lock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +109,7 @@ impl PrefixCache {
     ///
     /// Returns a handle (also when nothing matched) and the number of tokens found. The lock
     /// covers exactly these: a node matched in part is split. Pass all tokens but the last if
-    /// one must be left to compute. A token above [`MAX_ID`] matches nothing.
+    /// one must be left to compute. A token above [`crate::MAX_ID`] matches nothing.
     ///
     /// O(tokens found + nodes on the path); a miss is O(1) in the number of tokens and children.
     ///
@@ -128,7 +129,7 @@ impl PrefixCache {
     /// assert_eq!(miss.matched_tokens, 0);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn match_lock(&mut self, namespace: &[u8], tokens: &[u32]) -> Match {
+    pub fn match_lock<T: TokenId>(&mut self, namespace: &[u8], tokens: &[T]) -> Match {
         let root = self.tree.lock_root(namespace);
         let (node, pages) = self.tree.lock_below(root, self.whole_pages(tokens), 1);
         let matched_tokens = pages * self.tree.page_size;
@@ -163,7 +164,7 @@ impl PrefixCache {
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
-    pub fn peek(&self, namespace: &[u8], tokens: &[u32]) -> usize {
+    pub fn peek<T: TokenId>(&self, namespace: &[u8], tokens: &[T]) -> usize {
         self.tree.find_root(namespace).map_or(0, |root| {
             let found = self.tree.count_below(root, self.whole_pages(tokens));
             found * self.tree.page_size
@@ -232,8 +233,9 @@ impl PrefixCache {
     /// Publishes the whole pages of `tokens`, whose KV is computed, for others to match.
     ///
     /// `tokens` and `pages` start at token 0, as a request's row does; what the handle protects
-    /// already is not read again. Afterwards the handle protects all whole pages of `tokens`. A
-    /// last, partial page stays the caller's, and so do [`Inserted::duplicates`].
+    /// already is not read again. Afterwards the handle protects all whole pages of `tokens`, or
+    /// as many as the namespace's quota allows ([`Self::set_quota`]). The pages behind them stay
+    /// the caller's, and so do [`Inserted::duplicates`].
     ///
     /// O(new tokens + nodes on the path).
     ///
@@ -258,40 +260,48 @@ impl PrefixCache {
     /// assert_eq!(second, first);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn insert(&mut self, handle: u64, tokens: &[u32], pages: &[u32]) -> Result<Inserted> {
+    pub fn insert<T: TokenId>(
+        &mut self,
+        handle: u64,
+        tokens: &[T],
+        pages: &[u32],
+    ) -> Result<Inserted> {
         let lock = self.handles.get(handle)?;
         let have = lock.held as usize;
         let tokens = self.whole_pages(tokens);
-        let held = tokens.len() / self.tree.page_size;
-        if held <= have {
+        let whole = tokens.len() / self.tree.page_size;
+        if whole <= have {
             return Ok(Inserted {
                 held: have,
                 ..Inserted::default()
             });
         }
-        if pages.len() < held {
+        if pages.len() < whole {
             return Err(Error::TooShort {
                 got: pages.len(),
-                need: held,
+                need: whole,
             });
         }
         let fresh = have * self.tree.page_size;
-        require_in_range(fresh, &tokens[fresh..])?;
-        let offered = &pages[have..held];
+        if let Some((index, token)) = out_of_range(&tokens[fresh..]) {
+            let index = fresh + index;
+            return Err(Error::TokenOutOfRange { index, token });
+        }
+        let offered = &pages[have..whole];
         self.pool.claim(offered)?;
 
-        let (mut node, known) = self.tree.lock_below(lock.node, &tokens[fresh..], 0);
-        let (duplicates, adopted) = offered.split_at(known);
+        let (node, known) = self.tree.lock_below(lock.node, &tokens[fresh..], 0);
+        let (duplicates, new) = offered.split_at(known);
         self.pool.unclaim(duplicates);
-        if !adopted.is_empty() {
-            self.pool.adopt(adopted);
-            let tokens = &tokens[fresh + known * self.tree.page_size..];
-            if let Some(log) = &mut self.events {
-                let parent = self.tree.pages(node).last().copied();
-                log.stored(self.tree.namespace_of(node), parent, adopted, tokens);
-            }
-            node = self.tree.grow(node, tokens, adopted, lock.priority);
-        }
+        let (adopted, unfit) = new.split_at(self.room_for(node, new.len()));
+        self.pool.unclaim(unfit);
+        let node = self.publish(
+            node,
+            &tokens[fresh + known * self.tree.page_size..],
+            adopted,
+            lock.priority,
+        );
+        let held = have + known + adopted.len();
         let held_pages = to_u32(held);
         self.handles.set(
             handle,
@@ -310,6 +320,30 @@ impl PrefixCache {
             adopted: adopted.len(),
             duplicates: duplicates.to_vec(),
         })
+    }
+
+    /// Puts claimed pages, which hold the first of `tokens`, below the locked `node`; returns the
+    /// locked node they are in.
+    fn publish<T: TokenId>(
+        &mut self,
+        node: u32,
+        tokens: &[T],
+        adopted: &[u32],
+        priority: u8,
+    ) -> u32 {
+        if adopted.is_empty() {
+            return node;
+        }
+        self.pool.adopt(adopted);
+        let parent = self.tree.pages(node).last().copied();
+        let tokens = &tokens[..adopted.len() * self.tree.page_size];
+        let node = self.tree.grow(node, tokens, adopted, priority);
+        if let Some(log) = &mut self.events {
+            let cached = self.tree.tokens(node);
+            let stored = &cached[cached.len() - tokens.len()..];
+            log.stored(self.tree.namespace_of(node), parent, adopted, stored);
+        }
+        node
     }
 
     /// Raises the priority of what `handle` protects, and of what is inserted through it later,
@@ -361,22 +395,7 @@ impl PrefixCache {
         self.pool.free + self.tree.evictable
     }
 
-    pub(crate) fn whole_pages<'t>(&self, tokens: &'t [u32]) -> &'t [u32] {
+    pub(crate) fn whole_pages<'t, T>(&self, tokens: &'t [T]) -> &'t [T] {
         &tokens[..tokens.len() & !(self.tree.page_size - 1)]
     }
-}
-
-/// Refuses tokens above `MAX_ID`; `offset` is the position of the first one.
-fn require_in_range(offset: usize, tokens: &[u32]) -> Result<()> {
-    // All tokens' bits at once: this loop is vectorised, a search is not.
-    if tokens.iter().fold(0, |bits, token| bits | token) <= MAX_ID {
-        return Ok(());
-    }
-    let bad = tokens.iter().position(|&token| token > MAX_ID);
-    bad.map_or(Ok(()), |i| {
-        Err(Error::TokenOutOfRange {
-            index: offset + i,
-            token: tokens[i],
-        })
-    })
 }

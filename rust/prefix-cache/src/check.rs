@@ -17,6 +17,7 @@ impl PrefixCache {
         self.check_shape(&live)?;
         self.check_locks(&live)?;
         self.check_recency(&live)?;
+        self.check_quotas()?;
         self.check_pages(&live)
     }
 
@@ -39,6 +40,9 @@ impl PrefixCache {
                 starts_well && (node.start > 0 || above.is_root() || above.segment != node.segment),
                 || format!("node {index} does not continue its segment"),
             )?;
+            require(node.namespace == above.namespace, || {
+                format!("node {index} is in another namespace than its parent")
+            })?;
             let first = tree.first_page(index);
             let hash = tree.table.hash(node.parent, first);
             let found = tree.table.find(hash, |child| {
@@ -52,6 +56,9 @@ impl PrefixCache {
             require(node.children == children[index as usize], || {
                 format!("children of node {index} differ: got {}", node.children)
             })?;
+            let known = node.only != crate::tree::NIL;
+            let one = !known || (node.children == 1 && tree.nodes[node.only].parent == index);
+            require(one, || format!("node {index} has not only one child"))?;
         }
         for (index, segment) in tree.segments.slots() {
             let (pages, tokens) = (segment.pages.len(), segment.tokens.len());
@@ -69,7 +76,10 @@ impl PrefixCache {
             let root = tree.find_root(&namespace.name);
             let node = &tree.nodes[namespace.root];
             require(
-                root == Some(namespace.root) && node.is_root() && node.children + node.locks > 0,
+                root == Some(namespace.root)
+                    && node.is_root()
+                    && (node.children + node.locks > 0
+                        || tree.quotas.get(node.namespace).is_some()),
                 || format!("namespace {:?} is lost or unused", namespace.name),
             )?;
         }
@@ -110,7 +120,12 @@ impl PrefixCache {
         let mut length = 0;
         for (class, list) in tree.recency.lists(&tree.nodes, live.len() + 1) {
             let linked = tree.recency.is_linked(&tree.nodes, class, &list);
-            require(linked, || format!("list of class {class} is broken"))?;
+            let alike = list
+                .iter()
+                .all(|&node| tree.policy.class(&tree.nodes[node]) == class);
+            require(linked && alike, || {
+                format!("list of class {class} is broken")
+            })?;
             for node in list {
                 length += 1;
                 place[node as usize] = length;

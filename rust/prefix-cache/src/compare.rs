@@ -1,24 +1,34 @@
-//! How many whole pages two token slices share.
+//! How many whole pages a cached and a given run of tokens share.
+
+use crate::TokenId;
 
 /// Tokens compared at once when looking for a difference: one kilobyte, a few cache lines.
 const WINDOW: usize = 256;
 
-/// Length in tokens of the common prefix of `a` and `b`, rounded down to whole pages.
+/// Length in tokens of the common prefix of both runs, rounded down to whole pages.
 ///
-/// Both slices have the same length, a multiple of `page`. The whole slices are compared first
-/// (a hit is the common case, and `memcmp` is as fast as memory), then windows, then pages.
+/// Both have the same length, a multiple of `page`. They are compared whole first (a hit is the
+/// common case, and `memcmp` is as fast as memory), then by windows, then by pages.
 #[inline]
-pub(crate) fn common_prefix(a: &[u32], b: &[u32], page: usize) -> usize {
-    debug_assert_eq!(a.len(), b.len());
-    if a == b {
-        return a.len();
+pub(crate) fn common_prefix<T: TokenId>(cached: &[u32], given: &[T], page: usize) -> usize {
+    debug_assert_eq!(cached.len(), given.len());
+    if T::all_equal(cached, given) {
+        return cached.len();
     }
+    first_difference(cached, given, page)
+}
+
+/// Apart from the common case, which it would rob of registers.
+#[cold]
+#[inline(never)]
+fn first_difference<T: TokenId>(cached: &[u32], given: &[T], page: usize) -> usize {
+    let same = |from: usize, to: usize| T::all_equal(&cached[from..to], &given[from..to]);
     let window = WINDOW.max(page);
     let mut at = 0;
-    while a.len() - at > window && a[at..at + window] == b[at..at + window] {
+    while cached.len() - at > window && same(at, at + window) {
         at += window;
     }
-    while a[at..at + page] == b[at..at + page] {
+    while same(at, at + page) {
         at += page;
     }
     at
@@ -37,6 +47,8 @@ mod tests {
                 let mut b = a.clone();
                 b[differs] ^= 1 << 31;
                 assert_eq!(common_prefix(&a, &b, page), differs / page * page);
+                let wide: Vec<i64> = b.iter().map(|&token| token.into()).collect();
+                assert_eq!(common_prefix(&a, &wide, page), differs / page * page);
             }
         }
     }

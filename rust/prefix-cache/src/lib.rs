@@ -32,7 +32,8 @@
 //! # Reading order
 //! `cache.rs` and `release.rs` (the operations), `tree.rs` (walk, split, grow, trim), then what they stand on:
 //! `pool.rs` (who owns a page), `segment.rs` (where tokens lie), `table.rs` (child lookup),
-//! `recency.rs` (what is evicted next), `handles.rs`, `pins.rs`, `events.rs`, `namespaces.rs`, `waiting.rs`.
+//! `recency.rs` (what is evicted next), `handles.rs`, `pins.rs`, `quotas.rs`, `events.rs`,
+//! `namespaces.rs`, `waiting.rs`.
 
 mod cache;
 mod check;
@@ -43,12 +44,14 @@ mod handles;
 mod namespaces;
 mod pins;
 mod pool;
+mod quotas;
 mod recency;
 mod release;
 mod segment;
 mod slab;
 mod stats;
 mod table;
+mod token;
 mod tree;
 mod waiting;
 
@@ -57,8 +60,10 @@ pub use error::{Error, Result};
 pub use events::{Drained, Event};
 pub use pins::Pin;
 pub use pool::Owner;
+pub use quotas::Quota;
 pub use recency::Policy;
 pub use stats::Stats;
+pub use token::TokenId;
 
 /// The largest token id and page id: both must fit an `i32` row of the engine.
 pub const MAX_ID: u32 = i32::MAX as u32;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::handles::Lock;
 use crate::tree::to_u32;
-use crate::{Error, PrefixCache, Result};
+use crate::{Error, PrefixCache, Result, TokenId};
 
 /// A pinned prefix, from [`PrefixCache::pin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,12 @@ impl PrefixCache {
     /// assert_eq!(cache.evict(9), 2);
     /// # Ok::<(), rampway_prefix_cache::Error>(())
     /// ```
-    pub fn pin(&mut self, namespace: &[u8], tokens: &[u32], deadline: u64) -> Result<Option<Pin>> {
+    pub fn pin<T: TokenId>(
+        &mut self,
+        namespace: &[u8],
+        tokens: &[T],
+        deadline: u64,
+    ) -> Result<Option<Pin>> {
         let need = self.peek(namespace, tokens) / self.tree.page_size;
         if need == 0 {
             return Ok(None);

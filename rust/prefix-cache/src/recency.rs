@@ -13,6 +13,50 @@
 use crate::slab::Slab;
 use crate::tree::{NIL, Node};
 
+/// The neighbours of a node in a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Links {
+    older: u32,
+    younger: u32,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            older: NIL,
+            younger: NIL,
+        }
+    }
+}
+
+/// Where lists keep the links of a node.
+pub(crate) trait LinkStore {
+    fn links(&self, node: u32) -> Links;
+    fn links_mut(&mut self, node: u32) -> &mut Links;
+}
+
+impl LinkStore for Slab<Node> {
+    #[inline]
+    fn links(&self, node: u32) -> Links {
+        self[node].links
+    }
+
+    #[inline]
+    fn links_mut(&mut self, node: u32) -> &mut Links {
+        &mut self[node].links
+    }
+}
+
+impl LinkStore for Vec<Links> {
+    fn links(&self, node: u32) -> Links {
+        self[node as usize]
+    }
+
+    fn links_mut(&mut self, node: u32) -> &mut Links {
+        &mut self[node as usize]
+    }
+}
+
 /// What is evicted first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
@@ -32,7 +76,8 @@ pub enum Policy {
 pub(crate) const TOP: u8 = 63;
 
 impl Policy {
-    fn class(self, node: &Node) -> u8 {
+    #[inline]
+    pub(crate) fn class(self, node: &Node) -> u8 {
         match self {
             Self::Lru => 0,
             Self::Lfu => node.hits,
@@ -61,20 +106,18 @@ struct Ends {
 /// Doubly linked lists that run through the nodes. All operations are O(1).
 #[derive(Debug)]
 pub(crate) struct Recency {
-    pub(crate) policy: Policy,
     /// One bit for each class that has a node.
     occupied: u64,
     ends: [Ends; TOP as usize + 1],
 }
 
 impl Recency {
-    pub(crate) const fn new(policy: Policy) -> Self {
+    pub(crate) const fn new() -> Self {
         let none = Ends {
             oldest: NIL,
             youngest: NIL,
         };
         Self {
-            policy,
             occupied: 0,
             ends: [none; TOP as usize + 1],
         }
@@ -88,35 +131,33 @@ impl Recency {
         }
     }
 
-    /// Links `node` as the youngest of its class.
+    /// Links `node` as the youngest of `class`.
     #[inline]
-    pub(crate) fn push(&mut self, nodes: &mut Slab<Node>, node: u32) {
-        let class = self.policy.class(&nodes[node]);
+    pub(crate) fn push(&mut self, nodes: &mut impl LinkStore, class: u8, node: u32) {
         let ends = &mut self.ends[class as usize];
         let older = std::mem::replace(&mut ends.youngest, node);
-        nodes[node].older = older;
-        nodes[node].younger = NIL;
+        let younger = NIL;
+        *nodes.links_mut(node) = Links { older, younger };
         if older == NIL {
             ends.oldest = node;
             self.occupied |= 1 << class;
         } else {
-            nodes[older].younger = node;
+            nodes.links_mut(older).younger = node;
         }
     }
 
-    /// Unlinks `node`, whose hits and priority are what they were when it was linked.
+    /// Unlinks `node`, which was linked with this class.
     #[inline]
-    pub(crate) fn remove(&mut self, nodes: &mut Slab<Node>, node: u32) {
-        let class = self.policy.class(&nodes[node]);
+    pub(crate) fn remove(&mut self, nodes: &mut impl LinkStore, class: u8, node: u32) {
         let ends = &mut self.ends[class as usize];
-        let Node { older, younger, .. } = nodes[node];
+        let Links { older, younger } = nodes.links(node);
         match older {
             NIL => ends.oldest = younger,
-            _ => nodes[older].younger = younger,
+            _ => nodes.links_mut(older).younger = younger,
         }
         match younger {
             NIL => ends.youngest = older,
-            _ => nodes[younger].older = older,
+            _ => nodes.links_mut(younger).older = older,
         }
         if ends.oldest == NIL {
             self.occupied &= !(1 << class);
@@ -126,25 +167,26 @@ impl Recency {
     /// For `check`: each class with its list, oldest first; stops at `limit` nodes.
     pub(crate) fn lists<'n>(
         &'n self,
-        nodes: &'n Slab<Node>,
+        nodes: &'n impl LinkStore,
         limit: usize,
     ) -> impl Iterator<Item = (u8, Vec<u32>)> + 'n {
         (0..=TOP).map(move |class| {
             let some = |node: u32| (node != NIL).then_some(node);
             let first = some(self.ends[class as usize].oldest);
-            let list = std::iter::successors(first, |&node| some(nodes[node].younger));
+            let list = std::iter::successors(first, |&node| some(nodes.links(node).younger));
             (class, list.take(limit).collect())
         })
     }
 
     /// For `check`: whether the list of `class`, which holds these nodes, is linked both ways.
-    pub(crate) fn is_linked(&self, nodes: &Slab<Node>, class: u8, list: &[u32]) -> bool {
+    pub(crate) fn is_linked(&self, nodes: &impl LinkStore, class: u8, list: &[u32]) -> bool {
         let ends = self.ends[class as usize];
         let older = std::iter::once(&NIL).chain(list);
         (self.occupied >> class & 1 == 1) != list.is_empty()
             && ends.youngest == list.last().copied().unwrap_or(NIL)
-            && list.iter().zip(older).all(|(&node, &older)| {
-                nodes[node].older == older && self.policy.class(&nodes[node]) == class
-            })
+            && list
+                .iter()
+                .zip(older)
+                .all(|(&node, &older)| nodes.links(node).older == older)
     }
 }

@@ -180,7 +180,8 @@ impl PrefixCache {
         let mut freed = 0;
         while freed < n {
             let log = self.events.as_mut();
-            match self.tree.trim_oldest(n - freed, &mut self.pool, log) {
+            let victim = self.tree.recency.victim();
+            match self.tree.trim(victim, n - freed, &mut self.pool, log) {
                 0 => break,
                 pages => freed += pages,
             }

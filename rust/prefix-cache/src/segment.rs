@@ -3,6 +3,8 @@
 //! All nodes of a segment form one chain of the tree, so the deepest is always evicted first and
 //! a segment only ever loses its tail: a split needs no copy, a trim leaves no hole.
 
+use crate::TokenId;
+
 /// Tokens and pages of one run; `tokens.len() == pages.len() * page_size`.
 #[derive(Debug, Default)]
 pub(crate) struct Segment {
@@ -11,17 +13,19 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn new(tokens: &[u32], pages: &[u32]) -> Self {
+    pub(crate) fn new<T: TokenId>(tokens: &[T], pages: &[u32]) -> Self {
         Self {
-            tokens: tokens.to_vec(),
+            tokens: tokens.iter().map(|token| token.id()).collect(),
             pages: pages.to_vec(),
         }
     }
 
     /// Appends; grows by a quarter, so that growing page by page stays linear.
-    pub(crate) fn extend(&mut self, tokens: &[u32], pages: &[u32]) {
-        append(&mut self.tokens, tokens);
-        append(&mut self.pages, pages);
+    pub(crate) fn extend<T: TokenId>(&mut self, tokens: &[T], pages: &[u32]) {
+        make_room(&mut self.tokens, tokens.len());
+        self.tokens.extend(tokens.iter().map(|token| token.id()));
+        make_room(&mut self.pages, pages.len());
+        self.pages.extend_from_slice(pages);
     }
 
     /// Keeps the first `pages` pages; gives memory back when a quarter is waste.
@@ -31,11 +35,10 @@ impl Segment {
     }
 }
 
-fn append(to: &mut Vec<u32>, more: &[u32]) {
-    if to.capacity() - to.len() < more.len() {
-        to.reserve_exact(more.len().max(to.len() / 4));
+fn make_room(items: &mut Vec<u32>, more: usize) {
+    if items.capacity() - items.len() < more {
+        items.reserve_exact(more.max(items.len() / 4));
     }
-    to.extend_from_slice(more);
 }
 
 fn shorten(items: &mut Vec<u32>, len: usize) {
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn given_a_segment_that_shrinks_page_by_page_then_at_most_a_quarter_or_a_few_words_are_waste() {
-        let mut segment = Segment::new(&[7; 4096], &[1; 256]);
+        let mut segment = Segment::new(&[7_u32; 4096], &[1; 256]);
         for pages in (0..256).rev() {
             segment.truncate(pages, 16);
             for items in [&segment.tokens, &segment.pages] {
@@ -65,11 +68,11 @@ mod tests {
 
     #[test]
     fn given_a_segment_that_grows_page_by_page_then_it_moves_rarely_and_wastes_at_most_a_fifth() {
-        let mut segment = Segment::new(&[7; 16], &[1]);
+        let mut segment = Segment::new(&[7_u32; 16], &[1]);
         let mut moves = 0;
         for _ in 0..1000 {
             let before = segment.tokens.capacity();
-            segment.extend(&[7; 16], &[1]);
+            segment.extend(&[7_u32; 16], &[1]);
             moves += usize::from(segment.tokens.capacity() != before);
             let waste = segment.tokens.capacity() - segment.tokens.len();
             assert!(waste <= segment.tokens.capacity() / 5);

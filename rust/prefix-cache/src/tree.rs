@@ -2,11 +2,13 @@
 //!
 //! A node is a run of pages below its parent; children of a node differ in their first page.
 
+use crate::TokenId;
 use crate::compare::common_prefix;
 use crate::events::EventLog;
 use crate::namespaces::Namespaces;
 use crate::pool::PagePool;
-use crate::recency::{Policy, Recency, TOP};
+use crate::quotas::Quotas;
+use crate::recency::{Links, Policy, Recency, TOP};
 use crate::segment::Segment;
 use crate::slab::Slab;
 use crate::table::{ChildTable, KeyHash};
@@ -19,16 +21,18 @@ pub(crate) const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) parent: u32,
-    /// Of a root: the index of its namespace.
+    /// The index of the namespace it belongs to.
+    pub(crate) namespace: u32,
     pub(crate) segment: u32,
     pub(crate) start: u32,
     pub(crate) len: u32,
     pub(crate) hash: KeyHash,
     pub(crate) children: u32,
+    /// The one child, if there is one and it is known: chains are walked without hashing.
+    pub(crate) only: u32,
     /// Locks on this node or below it.
     pub(crate) locks: u32,
-    pub(crate) older: u32,
-    pub(crate) younger: u32,
+    pub(crate) links: Links,
     /// How often `match_lock` found all of it, up to `TOP`.
     pub(crate) hits: u8,
     /// The highest priority of the handles that covered it.
@@ -39,14 +43,15 @@ impl Default for Node {
     fn default() -> Self {
         Self {
             parent: NIL,
+            namespace: NIL,
             segment: NIL,
             start: 0,
             len: 0,
             hash: 0,
             children: 0,
+            only: NIL,
             locks: 0,
-            older: NIL,
-            younger: NIL,
+            links: Links::default(),
             hits: 0,
             priority: 0,
         }
@@ -76,7 +81,9 @@ pub(crate) struct Tree {
     pub(crate) segments: Slab<Segment>,
     pub(crate) table: ChildTable,
     pub(crate) namespaces: Namespaces,
+    pub(crate) policy: Policy,
     pub(crate) recency: Recency,
+    pub(crate) quotas: Quotas,
     pub(crate) evictable: usize,
     pub(crate) protected: usize,
 }
@@ -89,7 +96,9 @@ impl Tree {
             segments: Slab::new(),
             table: ChildTable::new(page_size),
             namespaces: Namespaces::new(),
-            recency: Recency::new(policy),
+            policy,
+            recency: Recency::new(),
+            quotas: Quotas::default(),
             evictable: 0,
             protected: 0,
         }
@@ -106,7 +115,7 @@ impl Tree {
         let hash = self.table.hash_bytes(namespace);
         let root = self.namespaces.find(hash, namespace).unwrap_or_else(|| {
             let root = self.nodes.add(Node::default());
-            self.nodes[root].segment = self.namespaces.add(hash, namespace, root);
+            self.nodes[root].namespace = self.namespaces.add(hash, namespace, root);
             root
         });
         self.nodes[root].locks += 1;
@@ -114,7 +123,7 @@ impl Tree {
     }
 
     /// Pages of `rest` (whole pages only) that are cached below `node`.
-    pub(crate) fn count_below(&self, mut node: u32, mut rest: &[u32]) -> usize {
+    pub(crate) fn count_below<T: TokenId>(&self, mut node: u32, mut rest: &[T]) -> usize {
         let mut found = 0;
         while let Some((child, pages)) = self.child(node, rest) {
             found += pages;
@@ -130,7 +139,12 @@ impl Tree {
     /// Locks what of `rest` (whole pages only) is cached below `node`, splitting a node that is
     /// matched in part, and adds `hits`. Returns the last node locked, or `node`, and the pages
     /// found.
-    pub(crate) fn lock_below(&mut self, mut node: u32, mut rest: &[u32], hits: u8) -> (u32, usize) {
+    pub(crate) fn lock_below<T: TokenId>(
+        &mut self,
+        mut node: u32,
+        mut rest: &[T],
+        hits: u8,
+    ) -> (u32, usize) {
         let mut found = 0;
         while let Some((child, pages)) = self.child(node, rest) {
             found += pages;
@@ -141,6 +155,10 @@ impl Tree {
             }
             self.lock(child);
             self.nodes[child].add_hits(hits);
+            let above = &mut self.nodes[node];
+            if above.children == 1 {
+                above.only = child;
+            }
             node = child;
             rest = &rest[pages * self.page_size..];
         }
@@ -149,19 +167,31 @@ impl Tree {
 
     /// The child of `parent` that shares at least the first page of `rest`, and how many pages.
     #[inline]
-    fn child(&self, parent: u32, rest: &[u32]) -> Option<(u32, usize)> {
-        let hash = self.table.hash(parent, rest.get(..self.page_size)?);
-        let mut common = 0;
+    fn child<T: TokenId>(&self, parent: u32, rest: &[T]) -> Option<(u32, usize)> {
+        let first = rest.get(..self.page_size)?;
+        let only = self.nodes[parent].only;
+        if only != NIL {
+            let pages = self.common_pages(only, rest);
+            return (pages > 0).then_some((only, pages));
+        }
+        let hash = self.table.hash(parent, first);
+        let mut pages = 0;
         let child = self.table.find(hash, |child| {
             if self.nodes[child].parent != parent {
                 return false;
             }
-            let cached = self.tokens(child);
-            let n = cached.len().min(rest.len());
-            common = common_prefix(&cached[..n], &rest[..n], self.page_size);
-            common > 0
+            pages = self.common_pages(child, rest);
+            pages > 0
         })?;
-        Some((child, common >> self.page_size.trailing_zeros()))
+        Some((child, pages))
+    }
+
+    /// Pages that `node` and `rest` begin with alike.
+    #[inline]
+    fn common_pages<T: TokenId>(&self, node: u32, rest: &[T]) -> usize {
+        let cached = self.tokens(node);
+        let n = cached.len().min(rest.len());
+        common_prefix(&cached[..n], &rest[..n], self.page_size) >> self.page_size.trailing_zeros()
     }
 
     /// The tokens of `node`.
@@ -188,10 +218,9 @@ impl Tree {
         })
     }
 
-    /// The namespace `node` belongs to. O(depth).
+    /// The name of the namespace `node` belongs to.
     pub(crate) fn namespace_of(&self, node: u32) -> &[u8] {
-        let root = self.path_up(node).last().unwrap_or(node);
-        self.namespaces.name(self.nodes[root].segment)
+        self.namespaces.name(self.nodes[node].namespace)
     }
 
     pub(crate) fn first_page(&self, node: u32) -> &[u32] {
@@ -207,7 +236,11 @@ impl Tree {
         if n.locks == 1 {
             self.evictable -= n.len as usize;
             self.protected += n.len as usize;
-            self.recency.remove(&mut self.nodes, node);
+            let (class, namespace) = (self.policy.class(n), n.namespace);
+            self.recency.remove(&mut self.nodes, class, node);
+            if !self.quotas.is_empty() {
+                self.quotas.unlink(namespace, class, node);
+            }
         }
     }
 
@@ -217,13 +250,17 @@ impl Tree {
             let n = &mut self.nodes[node];
             n.locks -= 1;
             let (parent, unlocked, pages) = (n.parent, n.locks == 0, n.len as usize);
+            let (class, namespace) = (self.policy.class(n), n.namespace);
             if parent == NIL {
                 return self.close_if_unused(node);
             }
             if unlocked {
                 self.evictable += pages;
                 self.protected -= pages;
-                self.recency.push(&mut self.nodes, node);
+                self.recency.push(&mut self.nodes, class, node);
+                if !self.quotas.is_empty() {
+                    self.quotas.link(namespace, class, node);
+                }
             }
             node = parent;
         }
@@ -251,17 +288,23 @@ impl Tree {
         }
         let upper = self.nodes.add(Node {
             parent,
+            namespace: old.namespace,
             segment: old.segment,
             start: old.start,
             len: cut,
             hash,
             children: 1,
+            only: lower,
             locks: old.locks + 1,
             hits: old.hits,
             priority: old.priority,
             ..Node::default()
         });
         self.table.replace(hash, lower, upper);
+        let above = &mut self.nodes[parent];
+        if above.only == lower {
+            above.only = upper;
+        }
         let n = &mut self.nodes[lower];
         n.parent = upper;
         n.start += cut;
@@ -276,19 +319,28 @@ impl Tree {
     ///
     /// A leaf nobody else has locked grows in place if the policy lets it, so a prompt computed
     /// in chunks, or a conversation, is one node and not a chain.
-    pub(crate) fn grow(&mut self, node: u32, tokens: &[u32], pages: &[u32], priority: u8) -> u32 {
+    pub(crate) fn grow<T: TokenId>(
+        &mut self,
+        node: u32,
+        tokens: &[T],
+        pages: &[u32],
+        priority: u8,
+    ) -> u32 {
         self.protected += pages.len();
-        let policy = self.recency.policy;
         let n = &mut self.nodes[node];
+        let namespace = n.namespace;
+        self.quotas.count_added(namespace, pages.len());
         let ours_alone = !n.is_root() && n.locks == 1 && n.children == 0;
-        if ours_alone && policy.may_join(n, priority) {
+        if ours_alone && self.policy.may_join(n, priority) {
             n.len += to_u32(pages.len());
             self.segments[n.segment].extend(tokens, pages);
             return node;
         }
         n.children += 1;
+        let first_child = n.children == 1;
         let leaf = self.nodes.add(Node {
             parent: node,
+            namespace,
             segment: self.segments.add(Segment::new(tokens, pages)),
             len: to_u32(pages.len()),
             hash: self.table.hash(node, &tokens[..self.page_size]),
@@ -297,18 +349,19 @@ impl Tree {
             ..Node::default()
         });
         self.table.add(leaf, |node| self.nodes[node].hash);
+        self.nodes[node].only = if first_child { leaf } else { NIL };
         leaf
     }
 
-    /// Gives up to `max` pages from the tail of the policy's victim to the pool; returns how many,
-    /// 0 when nothing is evictable. O(pages), whatever the number of nodes.
-    pub(crate) fn trim_oldest(
+    /// Gives up to `max` pages from the tail of `victim`, a policy's choice or `NIL`, to the pool;
+    /// returns how many. O(pages), whatever the number of nodes.
+    pub(crate) fn trim(
         &mut self,
+        victim: u32,
         max: usize,
         pool: &mut PagePool,
         log: Option<&mut EventLog>,
     ) -> usize {
-        let victim = self.recency.victim();
         if victim == NIL {
             return 0;
         }
@@ -326,6 +379,7 @@ impl Tree {
         }
         segment.truncate(span.end - given, self.page_size);
         self.evictable -= given;
+        self.quotas.count_removed(n.namespace, given);
         if emptied {
             self.remove_leaf(victim);
         }
@@ -333,7 +387,12 @@ impl Tree {
     }
 
     fn remove_leaf(&mut self, leaf: u32) {
-        self.recency.remove(&mut self.nodes, leaf);
+        let (class, namespace) = (
+            self.policy.class(&self.nodes[leaf]),
+            self.nodes[leaf].namespace,
+        );
+        self.recency.remove(&mut self.nodes, class, leaf);
+        self.quotas.unlink(namespace, class, leaf);
         self.table
             .remove(self.nodes[leaf].hash, leaf, |node| self.nodes[node].hash);
         let Node {
@@ -345,15 +404,18 @@ impl Tree {
         if start == 0 {
             self.segments.remove(segment);
         }
-        self.nodes[parent].children -= 1;
+        let above = &mut self.nodes[parent];
+        above.children -= 1;
+        above.only = NIL;
         self.close_if_unused(parent);
     }
 
-    /// Forgets a namespace without pages and locks, so that ever new tenants cost no memory.
+    /// Forgets a namespace without pages, locks and quota, so that ever new tenants cost no memory.
     fn close_if_unused(&mut self, root: u32) {
         let n = &self.nodes[root];
-        if n.is_root() && n.children == 0 && n.locks == 0 {
-            self.namespaces.remove(n.segment);
+        let unused = n.is_root() && n.children == 0 && n.locks == 0;
+        if unused && self.quotas.get(n.namespace).is_none() {
+            self.namespaces.remove(n.namespace);
             self.nodes.remove(root);
         }
     }

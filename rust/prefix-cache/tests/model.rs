@@ -24,6 +24,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..20_u64).prop_map(Op::Retire),
         1 => Just(Op::Clear),
         1 => Just(Op::RestartEvents),
+        1 => (0..2_u8, prop::option::of(0..20_usize))
+            .prop_map(|(namespace, pages)| Op::SetQuota { namespace, pages }),
         2 => (0..2_u8, text(), 0..20_u64)
             .prop_map(|(namespace, tokens, deadline)| Op::Pin { namespace, tokens, deadline }),
         1 => (0..6_usize).prop_map(|pin| Op::Unpin { pin }),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampway_prefix_cache::{Error, Event, Match, Policy, PrefixCache};
+use rampway_prefix_cache::{Error, Event, Match, Policy, PrefixCache, Quota};
 
 const PAGE: usize = 2;
 const PAGES: usize = 24;
@@ -46,6 +46,11 @@ pub enum Op {
     },
     ExpirePins(u64),
     RestartEvents,
+    /// Let a namespace keep so many pages, or any number.
+    SetQuota {
+        namespace: u8,
+        pages: Option<usize>,
+    },
     /// Things that must be refused without a trace.
     Misuse {
         page: u32,
@@ -86,6 +91,7 @@ struct Model {
     waiting_pages: BTreeMap<u64, usize>,
     /// (id, deadline, namespace, tokens) of each pin.
     pins: Vec<(u64, u64, u8, Vec<u32>)>,
+    quotas: BTreeMap<u8, usize>,
 }
 
 impl Model {
@@ -139,11 +145,28 @@ impl Model {
     }
 
     fn evict(&mut self, n: usize) -> usize {
+        self.evict_of(n, |_| true)
+    }
+
+    fn kept(&self, namespace: u8) -> usize {
+        self.cached.keys().filter(|key| key.0 == namespace).count()
+    }
+
+    /// Pages of its own that must go, and went, so that the namespace could have `more`.
+    fn make_room(&mut self, namespace: u8, more: usize) -> usize {
+        let Some(&limit) = self.quotas.get(&namespace) else {
+            return 0;
+        };
+        let over = (self.kept(namespace) + more).saturating_sub(limit);
+        self.evict_of(over, |other| other == namespace)
+    }
+
+    fn evict_of(&mut self, n: usize, whose: impl Fn(u8) -> bool) -> usize {
         for done in 0..n {
             let oldest = self
                 .cached
                 .iter()
-                .filter(|(_, c)| c.locks == 0)
+                .filter(|(key, c)| c.locks == 0 && whose(key.0))
                 .min_by_key(|(_, c)| (self.class(c), c.touched))
                 .map(|(key, _)| key.clone());
             match oldest {
@@ -164,6 +187,12 @@ pub struct World {
     told: BTreeMap<u64, Prefix>,
 }
 
+/// Every other text as 64-bit ids: whichever comes, the cache must do the same.
+fn wide(tokens: &[u32]) -> Option<Vec<i64>> {
+    let odd = tokens.len() % 2 == 1;
+    odd.then(|| tokens.iter().map(|&token| token.into()).collect())
+}
+
 fn name(namespace: u8) -> &'static [u8] {
     [b"".as_slice(), b"tenant"][namespace as usize]
 }
@@ -182,6 +211,7 @@ impl World {
                 waiting_locks: BTreeMap::new(),
                 waiting_pages: BTreeMap::new(),
                 pins: Vec::new(),
+                quotas: BTreeMap::new(),
             },
             running: Vec::new(),
             told: BTreeMap::new(),
@@ -227,6 +257,14 @@ impl World {
             Op::Unpin { .. } => assert!(!self.cache.unpin(0)),
             Op::ExpirePins(now) => self.expire_pins(now),
             Op::RestartEvents => self.cache.enable_events(1000),
+            Op::SetQuota { namespace, pages } => {
+                match pages {
+                    Some(pages) => self.model.quotas.insert(namespace, pages),
+                    None => self.model.quotas.remove(&namespace),
+                };
+                let gone = self.model.make_room(namespace, 0);
+                assert_eq!(self.cache.set_quota(name(namespace), pages), gone);
+            }
             Op::Retire(step) => self.retire(step),
             Op::Misuse { page, handle } => self.misuse(page, handle),
         }
@@ -271,7 +309,10 @@ impl World {
         let Match {
             handle,
             matched_tokens,
-        } = self.cache.match_lock(name(namespace), tokens);
+        } = match wide(tokens) {
+            Some(tokens) => self.cache.match_lock(name(namespace), &tokens),
+            None => self.cache.match_lock(name(namespace), tokens),
+        };
         assert_eq!(matched_tokens, known.len() * PAGE);
         for n in 1..=known.len() {
             let key = Model::prefix(namespace, tokens, n);
@@ -314,15 +355,25 @@ impl World {
             return;
         }
         let known = self.model.matched(r.namespace, tokens).len().max(r.held);
-        let done = self.cache.insert(r.handle, tokens, &r.row).unwrap();
+        let done = match wide(tokens) {
+            Some(tokens) => self.cache.insert(r.handle, &tokens, &r.row).unwrap(),
+            None => self.cache.insert(r.handle, tokens, &r.row).unwrap(),
+        };
         if total <= r.held {
             assert_eq!((done.held, done.adopted), (r.held, 0));
             return;
         }
+        self.model.lock(r.namespace, tokens, r.held, known);
+        let mut total = total;
+        if let Some(&limit) = self.model.quotas.get(&r.namespace) {
+            self.model.make_room(r.namespace, total - known);
+            let room = limit.saturating_sub(self.model.kept(r.namespace));
+            total = total.min(known + room);
+        }
+        let tokens = &tokens[..total * PAGE];
         assert_eq!(done.held, total);
         assert_eq!(done.adopted, total - known);
         assert_eq!(done.duplicates, r.row[r.held..known]);
-        self.model.lock(r.namespace, tokens, r.held, known);
         for n in known + 1..=total {
             let cached = Cached {
                 page: r.row[n - 1],
@@ -452,6 +503,13 @@ impl World {
             (stats.pins, stats.pinned_pages),
             (self.model.pins.len(), pinned)
         );
+        for namespace in 0..2 {
+            let expected = self.model.quotas.get(&namespace).map(|&limit| Quota {
+                pages: self.model.kept(namespace),
+                limit,
+            });
+            assert_eq!(self.cache.quota(name(namespace)), expected);
+        }
         let told: BTreeSet<&Prefix> = self.told.values().collect();
         assert!(told.into_iter().eq(self.model.cached.keys()));
         let pages: BTreeSet<u32> = self.model.cached.values().map(|c| c.page).collect();
