@@ -48,7 +48,7 @@ from rampway_operator.core.spec import Spec
 from rampway_operator.core.state import Decision, FailedRevision, HistoryEntry, Revision, State
 from rampway_operator.core.status_read import state_from_status
 from rampway_operator.core.status_rollout import rollout_to_dict
-from rampway_operator.core.status_text import instant, short
+from rampway_operator.core.status_text import instant, parse_numbers, short
 from rampway_operator.core.view import arms, find_set
 
 __all__ = ["MAX_BYTES", "invalid_status", "state_from_status", "status_from_state"]
@@ -69,7 +69,7 @@ def status_from_state(
     """The whole status; `previous` is the one that was read, so that unchanged conditions keep their times.
 
     Always below MAX_BYTES: the oldest decisions, then long messages, then the oldest history go first;
-    what decisions rest on stays.
+    what decisions rest on stays, rounded to ten digits at worst.
     """
     status: dict[str, Any] = {
         "observedGeneration": max(state.observed_generation, observed.generation),
@@ -205,7 +205,23 @@ def _fit(status: dict[str, Any]) -> dict[str, Any]:
         history = status["history"] = history[1:]
     while _size(status) >= MAX_BYTES and isinstance(decisions, list) and decisions:
         decisions = status["decisions"] = decisions[1:]
+    if _size(status) >= MAX_BYTES:
+        _round_evidence(status)
     return status
+
+
+def _round_evidence(status: dict[str, Any]) -> None:
+    """The last resort, with many objectives: ten digits are more than any verdict can tell apart.
+
+    The sentences of verdicts go, too; their numbers say the same.
+    """
+    for item in status.get("rollout", {}).get("verdicts", ()):
+        item["message"] = ""
+    for item in status.get("rollout", {}).get("evidence", ()):
+        for key, text in item.items():
+            values = parse_numbers(text) if key not in ("objective", "definition") else None
+            if values:
+                item[key] = " ".join(f"{value:.10g}" for value in values)
 
 
 def _cut_messages(value: Any, limit: int) -> None:

@@ -145,12 +145,9 @@ def _preflight(rollout: Rollout, pods: tuple[Pod, ...]) -> dict[str, Any]:
 
 
 def _evidence(item: Evidence) -> dict[str, Any]:
-    """Every field by its kind, so that a new one of the statistics needs nothing here."""
-    return {
-        _camel(f.name): _encode(getattr(item, f.name))
-        for f in fields(item)
-        if getattr(item, f.name) is not None
-    }
+    """Every field that is not its default, by its kind: a new one of the statistics needs nothing here."""
+    values = ((field, getattr(item, field.name)) for field in fields(item))
+    return {_camel(field.name): _encode(value) for field, value in values if value != field.default}
 
 
 def _encode(value: object) -> str | int:
