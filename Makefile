@@ -13,6 +13,7 @@ VENV := $(CACHE)/venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/operator/src:$(CURDIR)/server/src:$(CURDIR)/e2e
 export UV_CACHE_DIR := $(CACHE)/uv
+export CARGO_TARGET_DIR := $(CACHE)/cargo
 export PYTHONDONTWRITEBYTECODE := 1
 CLUSTER := $(PY) -m cluster
 PYTEST := $(PY) -m pytest -q -p no:cacheprovider

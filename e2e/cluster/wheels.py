@@ -5,17 +5,20 @@ It knows where each distribution's sources are; docs/adr says why this happens o
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.commands import stream
 from cluster.errors import ClusterError
+from cluster.layout import cache_folder
 from cluster.progress import heartbeat
 
 REMEDY = "read the lines above; fix the package and build again"
@@ -50,6 +53,21 @@ def build(repository: Path, names: Iterable[str]) -> None:
 
     That is not only faster: an unchanged file keeps the image's layers in the builder's cache.
     """
+    with _one_at_a_time():
+        _build(repository, names)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Lets one process build at a time: they share Cargo's outputs and dist/; `make setup` waits, too."""
+    lock = cache_folder() / "cargo.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _build(repository: Path, names: Iterable[str]) -> None:
     for name in sorted(names):
         distribution = DISTRIBUTIONS[name]
         wanted = fingerprint(repository, distribution)
@@ -108,4 +126,6 @@ def _build_one(repository: Path, distribution: Distribution) -> None:
         "--release", "--locked", "--compatibility", "pypi", "-o", output,
     ]  # fmt: skip
     with heartbeat(f"building the wheel of {distribution.name}", distribution.expected_s):
-        stream(argv, on_line=lambda _line: None, remedy=REMEDY, cwd=folder)
+        # Cargo's outputs outlive this clone: the next one compiles only what is new.
+        environment = os.environ | {"CARGO_TARGET_DIR": str(cache_folder() / "cargo")}
+        stream(argv, on_line=lambda _line: None, remedy=REMEDY, cwd=folder, env=environment)

@@ -12,7 +12,7 @@ from loadgen.workload import Workload, system_prompt
 
 __all__ = ["ENGINE_RESOURCES", "inference_deployment", "load_arguments", "warm_prompts"]
 
-ENGINE_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}}
+ENGINE_RESOURCES = {"requests": {"cpu": "40m", "memory": "128Mi"}}
 
 
 def warm_prompts(name: str, load: Workload) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def kube(request: pytest.FixtureRequest, kubeconfig: str) -> Iterator[Kube]:
     stage.delete_namespace()
     stage.create_namespace()
     try:
-        stage.install_operator(OPERATOR_IMAGE)
+        # four operators of two replicas share the two cores of the local cluster
+        stage.install_operator(OPERATOR_IMAGE, "resources.requests.cpu=30m")
         yield stage
     finally:
         if not os.environ.get("E2E_KEEP"):

@@ -19,7 +19,7 @@ OLD_LIBSTDCXX = os.environ.get(
 
 NAME = "chat"
 LOAD = Workload(
-    chats_per_second=2.5,
+    chats_per_second=2.0,
     turns=3,
     think_seconds=1,
     groups=4,
