@@ -40,6 +40,8 @@ def select(device: str, choice: str = "auto", *, invariant: bool = False) -> Ker
             "kernels 'triton' cannot run on cpu: need --device cuda, or TRITON_INTERPRET=1 in the "
             "environment for a slow test run"
         )
+    # Triton's own default flips in 3.10; ours is what the kernels were measured and compiled with.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     from rampway_server.kernels import compiled
 
     return compiled
