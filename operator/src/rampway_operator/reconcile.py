@@ -124,7 +124,7 @@ class Reconciler:
         await applier.apply(plan(spec, observed, now=now))
         await self._write_status(found, status, memory)
         await self._report(key, memory, observed, move.state)
-        return self._next_look(move, memory, now)
+        return self._next_look(move, memory)
 
     async def _write_status(self, found: Object, status: Object, memory: Memory) -> bool:
         """Whether the status differed and is written now; guarded by the resourceVersion that was read."""
@@ -238,12 +238,13 @@ class Reconciler:
             await memory.close()
         self.telemetry.no_rollout(key.namespace, key.name)
 
-    def _next_look(self, move: Move, memory: Memory, now: datetime) -> float:
+    def _next_look(self, move: Move, memory: Memory) -> float:
         seconds = move.requeue_after.total_seconds()
         if seconds >= RESYNC_SECONDS / 2:
             seconds = self._spread(seconds)
         if memory.windows.next_at is not None and move.state.rollout is not None:
-            due = (memory.windows.next_at - now) / timedelta(seconds=1)
+            # From now, not from the begin of this look: else every window would be a look longer.
+            due = (memory.windows.next_at - self.clock()) / timedelta(seconds=1)
             seconds = min(seconds, max(0.0, due))
         return seconds
 

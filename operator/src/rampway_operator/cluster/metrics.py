@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from rampway_operator.cluster.pod_http import PodHttp, PodRequestFailed
@@ -33,6 +34,8 @@ SCRAPE_SECONDS: Final = 5.0
 ACCEPT: Final = "text/plain;version=0.0.4"
 SLACK: Final = timedelta(milliseconds=200)
 """A look this much too early still counts as due: timers are not exact."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ async def read_window(
     if broken:
         # The last reading stays: the next one may still be within two intervals of it.
         error = f"{len(broken)} of {len(arms)} pods gave no metrics: {broken[0]}"
+        log.warning("metrics not read", error=error)
         memory.status = ScrapeStatus(error=error, missing_metrics=missing)
         return (), memory.status
     previous, memory.last = memory.last, Readings(now, counters, arms)
@@ -89,6 +93,7 @@ async def read_window(
         )
         if isinstance(window, Dropped):
             dropped = window.reason
+            log.info("window dropped", reason=dropped)
         else:
             memory.offered = (window,)
     memory.status = ScrapeStatus(dropped=dropped, missing_metrics=missing)
