@@ -284,3 +284,73 @@ def test_given_many_tenants_when_all_leave_then_no_namespace_is_kept():
         publish(cache, run(8), f"tenant-{tenant}".encode())
     cache.clear()
     assert cache._roots == {}
+
+
+def test_given_a_quota_when_a_namespace_publishes_more_then_its_own_oldest_pages_go(cache):
+    other = publish(cache, run(12, first=500), b"other")
+    publish(cache, run(12))
+    assert cache.set_quota(NS, 3) == 0
+    publish(cache, run(8, first=100))
+    assert cache.quota(NS) == (3, 3)
+    assert (cache.peek(NS, run(12)), cache.peek(NS, run(8, first=100))) == (4, 8)
+    assert cache.peek(b"other", run(12, first=500)) == 4 * len(other)
+    assert cache.set_quota(NS, 1) == 2
+    assert cache.set_quota(NS, None) == 0
+    assert cache.quota(NS) is None
+    cache.check()
+
+
+def test_given_a_quota_of_protected_pages_when_more_is_published_then_the_rest_stays_the_callers(
+    cache,
+):
+    cache.set_quota(NS, 2)
+    pages = row(4)
+    handle, _ = cache.match_lock(NS, run(16))
+    assert cache.alloc(4, pages)
+    assert cache.insert(handle, run(16), pages) == (2, 2, [])
+    assert cache.insert(handle, run(16), pages) == (2, 0, [])
+    assert owners(cache) == (12, 0, 2, 2, 0)
+    cache.free(pages[2:])
+    cache.release(handle)
+    cache.check()
+
+
+@pytest.mark.parametrize("policy", ["lfu", "slru"])
+@pytest.mark.parametrize("kind", ["python", "rust"])
+def test_given_a_text_that_was_found_when_many_new_ones_come_then_it_outlives_them(kind, policy):
+    if kind == "rust":
+        pytest.importorskip("rampway_prefix_cache", reason="the Rust cache is not built")
+    cache = open_cache(kind, 9, PAGE, policy=policy).cache
+    publish(cache, run(8))
+    publish(cache, run(8))
+    for i in range(10):
+        publish(cache, run(12, first=1000 * (i + 1)))
+    assert cache.peek(NS, run(8)) == 8
+
+
+def test_given_a_pin_when_everything_is_evicted_then_its_prefix_stays_until_the_deadline(cache):
+    publish(cache, run(16))
+    pin = cache.pin(NS, run(16), 60, limit=9)
+    assert pin is not None
+    assert pin.tokens == 8
+    assert (cache.evict(99), cache.stats().pinned_pages) == (2, 2)
+    assert (cache.expire_pins(59), cache.expire_pins(60), cache.unpin(pin.id)) == (0, 1, False)
+    assert cache.evict(99) == 2
+
+
+def test_given_no_reuse_when_the_rest_of_the_contract_is_used_then_it_does_nothing(any_cache):
+    found = any_cache.match_lock_many([(NS, run(8), None), (b"", run(8), 3)])
+    any_cache.prioritize(found[0].handle, 3)
+    assert any_cache.pin(NS, run(8), 10) is None
+    assert (any_cache.unpin(1), any_cache.expire_pins(9)) == (False, 0)
+    any_cache.set_pin_quota(3)
+    any_cache.set_quota(NS, 0)
+    any_cache.enable_events(8)
+    any_cache.drain_events()
+    any_cache.disable_events()
+    assert any_cache.drain_events() == ([], 0)
+    with pytest.raises(StaleHandleError):
+        any_cache.release_many([found[0].handle, found[0].handle])
+    any_cache.release_many([match.handle for match in found])
+    assert any_cache.stats().handles == 0
+    any_cache.check()

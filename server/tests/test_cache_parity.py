@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
-from rampway_server.cache.protocol import CacheError
+from rampway_server.cache.protocol import POLICIES, CacheError
 from rampway_server.cache.select import open_cache
 
 pytest.importorskip("rampway_prefix_cache", reason="the Rust cache is not built")
@@ -37,10 +43,15 @@ class Request:
 class TwoCaches(RuleBasedStateMachine):
     """Drive both caches as a scheduler does, and compare all they say."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.caches = tuple(open_cache(kind, PAGES, PAGE).cache for kind in ("python", "rust"))
+    @initialize(policy=st.sampled_from(POLICIES), events=st.booleans())
+    def begin(self, policy, events):
+        self.caches = tuple(
+            open_cache(kind, PAGES, PAGE, policy=policy).cache for kind in ("python", "rust")
+        )
         self.running: list[Request] = []
+        self.pins: list[int] = []
+        if events:
+            self.both(lambda c: c.enable_events(1000))
 
     def both(self, ask):
         """Ask both; they answer, or refuse, alike."""
@@ -107,6 +118,32 @@ class TwoCaches(RuleBasedStateMachine):
         self.both(lambda c: c.release(live[c], fence))
         self.both(lambda c: c.release(live[c], fence))
 
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), priority=st.integers(-1, 70))
+    def prioritize(self, data, priority):
+        request = data.draw(st.sampled_from(self.running))
+        live = dict(zip(self.caches, request.handles, strict=True))
+        self.both(lambda c: c.prioritize(live[c], priority))
+
+    @rule(ns=NAMESPACES, tokens=TEXTS, deadline=st.integers(-1, 9), limit=st.integers(0, 30))
+    def pin(self, ns, tokens, deadline, limit):
+        pin = self.both(lambda c: c.pin(ns, tokens, deadline, limit))
+        if pin is not None and not isinstance(pin, type):
+            self.pins.append(pin.id)
+
+    @rule(data=st.data(), now=st.integers(-1, 9), quota=st.integers(-1, 8))
+    def let_pins_go(self, data, now, quota):
+        if self.pins:
+            pin = data.draw(st.sampled_from(self.pins))
+            self.both(lambda c: c.unpin(pin))
+        self.both(lambda c: c.expire_pins(now))
+        self.both(lambda c: c.set_pin_quota(quota))
+
+    @rule(ns=NAMESPACES, pages=st.none() | st.integers(-1, 8))
+    def limit_a_namespace(self, ns, pages):
+        self.both(lambda c: c.set_quota(ns, pages))
+        self.both(lambda c: c.quota(ns))
+
     @rule(step=st.integers(-1, 12))
     def retire(self, step):
         self.both(lambda c: c.retire(step))
@@ -132,6 +169,9 @@ class TwoCaches(RuleBasedStateMachine):
     @invariant()
     def agree(self):
         self.both(lambda c: c.stats())
+        self.both(lambda c: c.drain_events())
+        for ns in (b"", b"a", b"tenant"):
+            self.both(lambda c, ns=ns: c.quota(ns))
         self.both(lambda c: c.available())
         for cache in self.caches:
             cache.check()

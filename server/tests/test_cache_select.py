@@ -48,6 +48,11 @@ def test_given_an_unknown_backend_when_opened_then_the_choices_are_named():
         open_cache("redis", 8)
 
 
+def test_given_an_unknown_policy_when_opened_then_the_choices_are_named():
+    with pytest.raises(CacheUnavailableError, match="lru, lfu, slru, priority"):
+        open_cache("python", 8, policy="random")
+
+
 @pytest.mark.parametrize("backend", ["python", "off"])
 def test_given_rust_required_when_another_backend_is_asked_for_then_refused(backend):
     with pytest.raises(CacheUnavailableError, match="drop one of the two options"):

@@ -12,14 +12,19 @@ from rampway_server.cache.buffers import read_pages, read_tokens, row_view
 from rampway_server.cache.pages import PagePool, Waiting, check_shape
 from rampway_server.cache.protocol import (
     CacheStats,
+    Event,
     Inserted,
     InvalidInputError,
     Match,
+    Pin,
+    Quota,
     StaleHandleError,
 )
 
 if TYPE_CHECKING:
-    from rampway_server.cache.protocol import PageIds, PageRow, TokenBuffer
+    from collections.abc import Sequence
+
+    from rampway_server.cache.protocol import Lookup, PageIds, PageRow, TokenBuffer
 
 __all__ = ["NoPrefixCache"]
 
@@ -134,6 +139,66 @@ class NoPrefixCache:
     def clear(self) -> int:
         """Nothing is cached, so nothing is dropped."""
         return 0
+
+    def match_lock_many(self, requests: Sequence[Lookup]) -> list[Match]:
+        """Return handles that protect nothing."""
+        for _, tokens, limit in requests:
+            read_tokens(tokens, limit)
+        return [self.match_lock(*request) for request in requests]
+
+    def release_many(self, handles: Sequence[int], fence: int | None = None) -> None:
+        """End the handles."""
+        for at, handle in enumerate(handles):
+            self._require_live(handle)
+            if handle in handles[:at]:
+                raise StaleHandleError(f"handle is given twice: got {handle}")
+        for handle in handles:
+            self.release(handle, fence)
+
+    def prioritize(self, handle: int, priority: int) -> None:
+        """Nothing is protected, so nothing is raised."""
+        del priority
+        self._require_live(handle)
+
+    def pin(
+        self, namespace: bytes, tokens: TokenBuffer, deadline: int, limit: int | None = None
+    ) -> Pin | None:
+        """Nothing is cached, so nothing is kept."""
+        del namespace, tokens, deadline, limit
+        return None
+
+    def unpin(self, pin: int) -> bool:
+        """There is no pin."""
+        del pin
+        return False
+
+    def expire_pins(self, now: int) -> int:
+        """There is no pin."""
+        del now
+        return 0
+
+    def set_pin_quota(self, pages: int) -> None:
+        """There is no pin."""
+
+    def set_quota(self, namespace: bytes, pages: int | None) -> int:
+        """Nothing is kept, so no limit matters."""
+        del namespace, pages
+        return 0
+
+    def quota(self, namespace: bytes) -> Quota | None:
+        """There is no quota."""
+        del namespace
+        return None
+
+    def enable_events(self, capacity: int) -> None:
+        """Nothing will happen that could be told."""
+
+    def disable_events(self) -> None:
+        """Nothing was told."""
+
+    def drain_events(self) -> tuple[list[Event], int]:
+        """Nothing happened."""
+        return [], 0
 
     def _require_live(self, handle: int) -> None:
         if handle not in self._live:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -37,6 +37,21 @@ TokenBuffer: TypeAlias = "Buffer"
 PageIds: TypeAlias = "Buffer | Sequence[int]"
 # Where page ids are written: a writable, C-contiguous, one-dimensional buffer of i32.
 PageRow: TypeAlias = "Buffer"
+# One lookup of a batch: namespace, tokens, limit.
+Lookup: TypeAlias = "tuple[bytes, TokenBuffer, int | None]"
+
+Policy: TypeAlias = Literal["lru", "lfu", "slru", "priority"]
+"""What is evicted first: the least recently used; the least often found (64 times and more are
+equal); what was never found, then the rest; the lowest priority. The oldest among equals."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+# A change of what is cached, as routers read it. Stored: block names, the name before (None at
+# the start of a text), tokens of all blocks, tokens in a block, namespace.
+Event: TypeAlias = (
+    tuple[Literal["BlockStored"], list[int], int | None, list[int], int, bytes]
+    | tuple[Literal["BlockRemoved"], list[int]]
+    | tuple[Literal["AllBlocksCleared"]]
+)
 
 
 class CacheError(Exception):
@@ -78,6 +93,20 @@ class Inserted(NamedTuple):
     after it has read the tree's ids with `fill_pages`."""
 
 
+class Pin(NamedTuple):
+    """A prefix kept until a deadline; `id` is never used twice, `tokens` is whole pages."""
+
+    id: int
+    tokens: int
+
+
+class Quota(NamedTuple):
+    """Pages a namespace keeps cached, evictable and protected, and how many it may."""
+
+    pages: int
+    limit: int
+
+
 @dataclass(frozen=True, slots=True)
 class CacheStats:
     """Page counts now, and counters since the cache was made."""
@@ -97,6 +126,9 @@ class CacheStats:
     matched_tokens: int
     inserted_pages: int
     evicted_pages: int
+    pins: int = 0
+    pinned_pages: int = 0
+    """Pages that pins keep, a page under two pins counted twice; part of `protected`."""
 
     @property
     def available(self) -> int:
@@ -141,7 +173,8 @@ class PrefixCache(Protocol):
         """Publish the full pages of `tokens[:limit]`, whose KV is computed, for others to match.
 
         `tokens` and `pages` start at token 0, like the request's own row; the part the handle
-        already protects is not read again. A last, partial page stays the caller's. Refuses
+        already protects is not read again. A last, partial page stays the caller's, and so do the
+        pages for which the namespace's quota has no room: `held` says how far it came. Refuses
         tokens outside 0 ... 2**31 - 1, and pages the caller does not own.
         """
 
@@ -159,7 +192,7 @@ class PrefixCache(Protocol):
         """Carry out every release and free with fence <= step; return pages made free."""
 
     def evict(self, n: int) -> int:
-        """Free up to `n` evictable pages, least recently used first; return how many."""
+        """Free up to `n` evictable pages in the policy's order; return how many."""
 
     def peek(self, namespace: bytes, tokens: TokenBuffer, limit: int | None = None) -> int:
         """Return how many tokens `match_lock` would match, changing nothing, not even recency."""
@@ -175,3 +208,58 @@ class PrefixCache(Protocol):
 
     def clear(self) -> int:
         """Drop every cached page that no handle protects; return how many were freed."""
+
+    def match_lock_many(self, requests: Sequence[Lookup]) -> list[Match]:
+        """Return `match_lock` of each, in order; on an error none is locked."""
+
+    def release_many(self, handles: Sequence[int], fence: int | None = None) -> None:
+        """Release each; all are checked before the first, and one given twice is stale."""
+
+    def prioritize(self, handle: int, priority: int) -> None:
+        """Raise the priority of what the handle protects and later inserts, to 63 at most.
+
+        It decides under the policy `priority` and means nothing under the others.
+        """
+
+    def pin(
+        self, namespace: bytes, tokens: TokenBuffer, deadline: int, limit: int | None = None
+    ) -> Pin | None:
+        """Keep the cached prefix of `tokens[:limit]` until `expire_pins(deadline)` or `unpin`.
+
+        None when no page of it is cached. Not a lookup: counters and hits stay as they are.
+        Refused with InvalidInputError when all pins together would keep more than the quota.
+        """
+
+    def unpin(self, pin: int) -> bool:
+        """End a pin; False when it has ended already."""
+
+    def expire_pins(self, now: int) -> int:
+        """End every pin whose deadline is `now` or earlier; return how many."""
+
+    def set_pin_quota(self, pages: int) -> None:
+        """Set how many pages all pins together may keep: a quarter of all pages at first."""
+
+    def set_quota(self, namespace: bytes, pages: int | None) -> int:
+        """Let the namespace keep at most `pages` pages, or any number; return how many it lost.
+
+        Its own pages make room for its new ones, by the policy; nobody else's do. Protected pages
+        are never taken, so a lower limit may hold only later.
+        """
+
+    def quota(self, namespace: bytes) -> Quota | None:
+        """Return what the namespace keeps and may keep; None without a quota."""
+
+    def enable_events(self, capacity: int) -> None:
+        """Record events, at most `capacity` until drained; or start anew.
+
+        The first ones tell what is cached now, after an `AllBlocksCleared`.
+        """
+
+    def disable_events(self) -> None:
+        """Stop recording, and forget what was not drained."""
+
+    def drain_events(self) -> tuple[list[Event], int]:
+        """Return the events since the last call, oldest first, and how many were lost.
+
+        When some were lost, `enable_events` tells everything anew.
+        """

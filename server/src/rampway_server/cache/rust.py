@@ -17,11 +17,22 @@ from rampway_server.cache.protocol import (
     InvalidInputError,
     Match,
     PageOwnershipError,
+    Pin,
+    Quota,
     StaleHandleError,
 )
 
 if TYPE_CHECKING:
-    from rampway_server.cache.protocol import PageIds, PageRow, TokenBuffer
+    from collections.abc import Sequence
+
+    from rampway_server.cache.protocol import (
+        Event,
+        Lookup,
+        PageIds,
+        PageRow,
+        Policy,
+        TokenBuffer,
+    )
 
 __all__ = ["RustPrefixCache"]
 
@@ -36,9 +47,9 @@ _ERRORS: dict[type[native.CacheError], type[CacheError]] = {
 class RustPrefixCache:
     """See `protocol.PrefixCache`; every method's contract is written there."""
 
-    def __init__(self, num_pages: int, page_size: int = 16) -> None:
+    def __init__(self, num_pages: int, page_size: int = 16, policy: Policy = "lru") -> None:
         try:
-            self._cache = native.PrefixCache(num_pages, page_size)
+            self._cache = native.PrefixCache(num_pages, page_size, policy)
         except (native.CacheError, OverflowError) as error:
             raise _ours(error) from None
         self.num_pages = num_pages
@@ -130,6 +141,8 @@ class RustPrefixCache:
             matched_tokens=s.matched_tokens,
             inserted_pages=s.inserted_pages,
             evicted_pages=s.evicted_pages,
+            pins=s.pins,
+            pinned_pages=s.pinned_pages,
         )
 
     def check(self) -> None:
@@ -142,6 +155,82 @@ class RustPrefixCache:
     def clear(self) -> int:
         """Drop every page that is not locked; these do not count as evicted."""
         return self._cache.clear()
+
+    def match_lock_many(self, requests: Sequence[Lookup]) -> list[Match]:
+        """Lock the longest cached prefix of each."""
+        try:
+            return [Match._make(found) for found in self._cache.match_lock_many(requests)]
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def release_many(self, handles: Sequence[int], fence: int | None = None) -> None:
+        """Unlock each, now or once `fence` has retired."""
+        try:
+            self._cache.release_many(handles, fence)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def prioritize(self, handle: int, priority: int) -> None:
+        """Raise the priority of what the handle protects and later inserts."""
+        try:
+            self._cache.prioritize(handle, priority)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def pin(
+        self, namespace: bytes, tokens: TokenBuffer, deadline: int, limit: int | None = None
+    ) -> Pin | None:
+        """Keep a cached prefix until `deadline`."""
+        try:
+            pin = self._cache.pin(namespace, tokens, deadline, limit)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+        return None if pin is None else Pin._make(pin)
+
+    def unpin(self, pin: int) -> bool:
+        """End a pin."""
+        return self._cache.unpin(pin)
+
+    def expire_pins(self, now: int) -> int:
+        """End the pins that are due."""
+        try:
+            return self._cache.expire_pins(now)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def set_pin_quota(self, pages: int) -> None:
+        """Bound what all pins together keep."""
+        try:
+            self._cache.set_pin_quota(pages)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def set_quota(self, namespace: bytes, pages: int | None) -> int:
+        """Bound what a namespace keeps cached."""
+        try:
+            return self._cache.set_quota(namespace, pages)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def quota(self, namespace: bytes) -> Quota | None:
+        """Return what a namespace keeps and may keep."""
+        quota = self._cache.quota(namespace)
+        return None if quota is None else Quota._make(quota)
+
+    def enable_events(self, capacity: int) -> None:
+        """Record events from now on, or anew."""
+        try:
+            self._cache.enable_events(capacity)
+        except (native.CacheError, OverflowError) as error:
+            raise _ours(error) from None
+
+    def disable_events(self) -> None:
+        """Stop recording events."""
+        self._cache.disable_events()
+
+    def drain_events(self) -> tuple[list[Event], int]:
+        """Take the events since the last call."""
+        return self._cache.drain_events()
 
 
 def _ours(error: native.CacheError | OverflowError) -> CacheError:

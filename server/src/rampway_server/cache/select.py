@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from rampway_server.cache.off import NoPrefixCache
-from rampway_server.cache.protocol import CacheError
+from rampway_server.cache.protocol import POLICIES, CacheError
 from rampway_server.cache.reference import PythonPrefixCache
 
 if TYPE_CHECKING:
-    from rampway_server.cache.protocol import PrefixCache
+    from rampway_server.cache.protocol import Policy, PrefixCache
 
 __all__ = ["BACKENDS", "Backend", "CacheUnavailableError", "Selected", "open_cache"]
 
@@ -39,13 +39,22 @@ class Selected:
 
 
 def open_cache(
-    requested: str, num_pages: int, page_size: int = 16, *, require_rust: bool = False
+    requested: str,
+    num_pages: int,
+    page_size: int = 16,
+    *,
+    require_rust: bool = False,
+    policy: Policy = "lru",
 ) -> Selected:
     """Return the requested cache; Rust falls back to Python unless `require_rust`.
 
     Raises CacheUnavailableError for an unknown name, for `require_rust` together with another
     backend, and for a required extension that cannot be loaded; InvalidInputError for sizes.
     """
+    if policy not in POLICIES:
+        raise CacheUnavailableError(
+            f"prefix cache has no such policy: got {policy!r}, need one of {', '.join(POLICIES)}"
+        )
     if requested not in BACKENDS:
         raise CacheUnavailableError(
             f"prefix cache has no such backend: got {requested!r}, need one of "
@@ -60,7 +69,7 @@ def open_cache(
     if backend == "off":
         return Selected(NoPrefixCache(num_pages, page_size), backend, "off")
     if backend == "python":
-        return Selected(PythonPrefixCache(num_pages, page_size), backend, "python")
+        return Selected(PythonPrefixCache(num_pages, page_size, policy), backend, "python")
     try:
         rust = import_module("rampway_server.cache.rust")
     except ImportError as error:
@@ -70,6 +79,6 @@ def open_cache(
                 f"{reason}; install the package rampway-prefix-cache of this version, "
                 "or allow the slower Python cache"
             ) from error
-        return Selected(PythonPrefixCache(num_pages, page_size), backend, "python", reason)
-    cache: PrefixCache = rust.RustPrefixCache(num_pages, page_size)
+        return Selected(PythonPrefixCache(num_pages, page_size, policy), backend, "python", reason)
+    cache: PrefixCache = rust.RustPrefixCache(num_pages, page_size, policy)
     return Selected(cache, backend, "rust")
