@@ -749,3 +749,26 @@ def test_given_a_crash_before_or_after_every_write_when_restarted_then_the_end_i
             assert last(w) is EndReason.PROMOTED, (point, before)
             assert sorted(set(w.creates)) == sorted(set(reference.creates))
             assert {p.image for p in w.serving()} == {"v2"}
+
+
+def test_given_a_status_lost_in_the_first_deployment_when_seen_then_it_is_tried_anew() -> None:
+    w = world()
+    w.until_phase(Phase.PROVISIONING)
+    w.status = {"observedGeneration": -1}
+    w.deploy()
+    assert w.state.stable is not None
+    assert w.state.stable.number == 2, "numbers never repeat"
+
+
+def test_given_a_status_without_its_stable_revision_when_seen_then_what_serves_is_not_taken_for_old() -> (
+    None
+):
+    w = world().deploy()
+    stable = w.state.stable
+    w.set_image("v2")
+    w.until_phase(Phase.ANALYZING)
+    w.status["stableRevision"] = {"hash": 7}
+    w.run(120)
+    assert w.state.stable == stable
+    assert w.phase is Phase.PAUSED
+    assert len(w.serving()) >= 4

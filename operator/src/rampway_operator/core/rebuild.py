@@ -15,44 +15,38 @@ from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import Observed, Pool, ReplicaSet
 from rampway_operator.core.revision import run_digest
 from rampway_operator.core.spec import Spec
-from rampway_operator.core.state import Phase, Revision, Rollout, State
+from rampway_operator.core.state import Phase, Revision, Rollout
 from rampway_operator.core.tick import look
 
 __all__ = ["needs_rebuild", "rebuild"]
 
 
 def needs_rebuild(observed: Observed) -> bool:
-    """Whether nothing is remembered though revisions exist."""
+    """Whether a revision is made to serve though no stable one is remembered."""
     state = observed.state
-    return (
-        state.stable is None
-        and state.rollout is None
-        and not state.history
-        and any(s.pool is Pool.MAIN for s in observed.replica_sets)
-    )
+    if state.stable is not None:
+        return False
+    trial = state.rollout.candidate.hash if state.rollout is not None else ""
+    return any(s.template_in_rotation and s.hash != trial for s in _main(observed))
 
 
 def rebuild(spec: Spec, observed: Observed, now: datetime) -> Move:
     """Stable is the revision with most pods in rotation; any other with pods is a paused candidate.
 
-    With nothing in rotation there was no stable revision yet: Idle, and the spec is tried anew.
+    What else is still remembered is kept. With nothing made to serve there is nothing to rebuild: the
+    spec is then tried anew.
     """
-    sets = [s for s in observed.replica_sets if s.pool is Pool.MAIN]
-    serving = Counter(
-        p.hash
-        for p in observed.pods
-        if p.in_rotation and p.ready and not p.deleting and p.pool is Pool.MAIN
+    sets, serving = _main(observed), _serving(observed)
+    last = max(observed.state.last_number, *(s.number for s in sets))
+    ranked = sorted(
+        sets,
+        key=lambda s: (serving[s.hash], s.template_in_rotation, s.replicas, s.number),
+        reverse=True,
     )
-    last = max(s.number for s in sets)
-    ranked = sorted(sets, key=lambda s: (serving[s.hash], s.replicas, s.number), reverse=True)
     first = ranked[0]
-    if serving[first.hash] == 0 and not first.template_in_rotation:
-        return look(spec, observed, replace(observed.state, last_number=last), now).moved(
-            State(last_number=last), "StateRebuilt", "status was lost and nothing served"
-        )
     stable = _revision(first)
     trial = _trial(ranked[1:], observed)
-    state = State(phase=Phase.IDLE, stable=stable, last_number=last)
+    state = replace(observed.state, phase=Phase.IDLE, stable=stable, rollout=None, last_number=last)
     told = f"status was lost: stable is {stable.hash}, the revision with most pods in rotation"
     if trial is None:
         return look(spec, observed, state, now).moved(state, "StateRebuilt", told)
@@ -73,6 +67,19 @@ def rebuild(spec: Spec, observed: Observed, now: datetime) -> Move:
     paused = replace(state, phase=Phase.PAUSED, rollout=rollout)
     told += f"; candidate {trial.hash} waits for a promote or abort command"
     return look(spec, observed, paused, now).moved(paused, "StateRebuilt", told)
+
+
+def _main(observed: Observed) -> list[ReplicaSet]:
+    return [s for s in observed.replica_sets if s.pool is Pool.MAIN]
+
+
+def _serving(observed: Observed) -> Counter[str]:
+    """Ready pods in rotation, by revision."""
+    return Counter(
+        p.hash
+        for p in observed.pods
+        if p.in_rotation and p.ready and not p.deleting and p.pool is Pool.MAIN
+    )
 
 
 def _trial(others: list[ReplicaSet], observed: Observed) -> ReplicaSet | None:
