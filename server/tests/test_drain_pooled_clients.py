@@ -104,19 +104,18 @@ async def test_given_a_pooled_httpx_client_when_the_server_drains_then_no_reques
 async def test_given_a_drain_when_it_begins_then_readiness_falls_and_requests_are_still_served() -> (
     None
 ):
-    with serving("--drain-delay", "1") as server:
-        async with aiohttp.ClientSession() as session:
-            assert (await session.get(server.url + "/readyz")).status == 200
+    with serving("--drain-delay", "3") as server:
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            assert (await client.get("/readyz")).status_code == 200
             server.terminate()
             await asyncio.to_thread(server.wait_for, "draining")
-            ready = await session.get(server.url + "/readyz")
-            assert (ready.status, ready.headers["retry-after"]) == (503, "1")
-            live = await session.get(server.url + "/livez")
-            assert live.status == 200
-            served = await session.post(server.url + "/v1/completions", json=BODY)
-            assert (served.status, served.headers["connection"]) == (200, "close")
-            missing = await session.get(server.url + "/nothing-here")
-            assert (missing.status, missing.headers["connection"]) == (404, "close")
+            ready = await client.get("/readyz")
+            assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
+            assert (await client.get("/livez")).status_code == 200
+            served = await client.post("/v1/completions", json=BODY)
+            assert (served.status_code, served.headers["connection"]) == (200, "close")
+            missing = await client.get("/nothing-here")
+            assert (missing.status_code, missing.headers["connection"]) == (404, "close")
         assert await drained(server) == 0
 
 
