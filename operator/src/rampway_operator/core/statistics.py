@@ -130,6 +130,7 @@ def wilson(x: float, n: float, level_low: float, level_high: float) -> tuple[flo
     )
 
 
+@lru_cache(maxsize=4096)
 def clopper_pearson(x: float, n: float, level_low: float, level_high: float) -> tuple[float, float]:
     """Exact bounds of a share x/n, each one-sided at its level. (0, 1) without data.
 
