@@ -178,6 +178,8 @@ CASES += [
     ({"analysis.objectives": [{"name": "h", "metric": "PrefixCacheHitRate", "comparison": {"against": "Stable", "maxDrop": "0.05"}}]}, "no fair reference"),
     ({"analysis.objectives": [{"name": "e", "metric": "ErrorRate", "comparison": {"against": "Stable", "maxRegression": "0.5"}}]}, "ErrorRate needs slo.max"),
     ({"analysis.objectives": [objective(blocking=False)]}, "none has blocking true"),
+    ({"analysis.objectives": [objective(), objective(name="b", blocking=False)],
+      "strategy.canary.steps": [{"setWeight": 5}, {"analysis": {"objectives": ["b"]}}]}, "none of its objectives"),
     ({"analysis.objectives": [{"metric": "TTFT", "tail": "0.9"}]}, "objectives[0].name: is missing"),
     ({"preflight.requirements": {"cuda": ">=12"}}, "unknown field 'cuda'"),
     ({"preflight.onFailure": {"badRevision": "Ignore"}}, "does not match"),

@@ -158,6 +158,26 @@ def test_given_more_bad_nodes_than_allowed_when_tried_then_rolled_back_for_bad_n
     assert last(w) is EndReason.BAD_NODES
 
 
+def test_given_traffic_when_a_later_pod_fails_its_check_then_no_capacity_is_lost_on_the_way_back() -> (
+    None
+):
+    w = world(preflight={"onFailure": {"maxAvoidedNodes": 0}}).deploy()
+    w.set_image("v2")
+    w.run(
+        900,
+        lambda w: (
+            w.phase is Phase.ANALYZING
+            and w.state.rollout is not None
+            and w.state.rollout.step_index > 4
+        ),
+    )
+    used = {p.node for p in w.live() if p.image == "v2"}
+    w.behaviours = {"v2": Behaviour(bad_nodes=frozenset(set(w.nodes) - used))}
+    w.until_settled()
+    assert last(w) is EndReason.BAD_NODES
+    assert {p.image for p in w.serving()} == {"v1"}
+
+
 def test_given_a_check_that_cannot_run_when_retried_in_vain_then_it_is_no_verdict_on_metrics() -> (
     None
 ):

@@ -85,7 +85,7 @@ def on_failed_checks(tick: Tick) -> Move | None:
     ]
     for pod, check in fresh:
         if not _hangs(tick, check) and classify(check.exit_code) is CheckClass.BAD_REVISION:
-            return tick.roll_back(EndReason.BAD_REVISION, describe(pod, check), hard=True)
+            return tick.roll_back(EndReason.BAD_REVISION, describe(pod, check))
     for pod, check in fresh:
         if not _hangs(tick, check) and classify(check.exit_code) is CheckClass.BAD_NODE:
             return _bad_node(tick, pod, check)
@@ -101,7 +101,7 @@ def _hangs(tick: Tick, check: InitCheck) -> bool:
 def _bad_node(tick: Tick, pod: Pod, check: InitCheck) -> Move:
     policy, told = tick.spec.preflight.on_failure, describe(pod, check)
     if policy.bad_node is OnBadNode.ROLLBACK:
-        return tick.roll_back(EndReason.BAD_NODES, told, hard=True)
+        return tick.roll_back(EndReason.BAD_NODES, told)
     avoided = tick.rollout.avoided_nodes
     if pod.node and pod.node not in avoided:
         avoided = (*avoided, pod.node)
@@ -109,7 +109,6 @@ def _bad_node(tick: Tick, pod: Pod, check: InitCheck) -> Move:
         return tick.roll_back(
             EndReason.BAD_NODES,
             f"{len(avoided)} nodes failed, at most {policy.max_avoided_nodes} may be avoided: {told}",
-            hard=True,
         )
     rollout = replace(tick.rollout, avoided_nodes=avoided, handled_pods=_handled(tick, pod))
     return tick.moved(replace(tick.state, rollout=rollout), "NodeAvoided", told)
@@ -126,7 +125,6 @@ def _infrastructure(tick: Tick, pod: Pod, check: InitCheck) -> Move:
         return tick.roll_back(
             EndReason.INFRASTRUCTURE,
             f"check_env could not run {failures} times, {policy.retries} retries are allowed: {told}",
-            hard=True,
         )
     rollout = replace(
         tick.rollout, infrastructure_failures=failures, handled_pods=_handled(tick, pod)

@@ -60,6 +60,12 @@ def _steps(spec: Spec) -> list[str]:
                     f"{path}.analysis: at {last} % no arm has as many pods as the candidate, so a hit rate "
                     f"cannot be compared; name objectives without it, or analyse at {HALF} % or below"
                 )
+            if step.objectives and not any(
+                o.blocking for o in spec.analysis.objectives if o.name in step.objectives
+            ):
+                faults.append(
+                    f"{path}.analysis: none of its objectives has blocking true, it could stop nothing"
+                )
             faults += [
                 f"{path}.analysis.objectives[{position}]: {name!r} is not in spec.analysis.objectives"
                 for position, name in enumerate(step.objectives)

@@ -38,7 +38,6 @@ def _on_crash_loop(tick: Tick) -> Move | None:
             return tick.roll_back(
                 EndReason.CANDIDATE_UNAVAILABLE,
                 f"the engine of pod {pod.name} died {pod.engine_restarts} times: {exit_text}",
-                hard=True,
             )
     return None
 

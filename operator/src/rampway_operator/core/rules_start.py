@@ -176,11 +176,10 @@ def _deadline(tick: Tick) -> Move | None:
         return tick.roll_back(
             EndReason.CANDIDATE_UNAVAILABLE,
             f"pod {died.name} is not ready {after}: {died.engine_last_exit}",
-            hard=True,
         )
     smoke = next((e for u, e in tick.observed.smoke_errors.items() if _is_candidate(tick, u)), "")
     if smoke:
-        return tick.roll_back(EndReason.SMOKE_FAILED, f"no real token {after}: {smoke}", hard=True)
+        return tick.roll_back(EndReason.SMOKE_FAILED, f"no real token {after}: {smoke}")
     return tick.roll_back(
         EndReason.PROGRESS_DEADLINE_EXCEEDED,
         f"{len(tick.candidates)} pods can serve {after}",

@@ -143,7 +143,11 @@ class Tick:
     def roll_back(
         self, reason: EndReason, message: str, *, hard: bool = False, successor: bool = False
     ) -> Move:
-        """The outcome is decided: the candidate winds down. `hard` takes its traffic before all else."""
+        """The outcome is decided: the candidate winds down.
+
+        `hard` (no ready endpoint, or errors) takes its traffic before all else. Whatever else failed, the
+        candidate's pods that serve keep serving until stable has taken over: capacity is not the price.
+        """
         return self.enter(
             Phase.ROLLING_BACK,
             reason.value,
