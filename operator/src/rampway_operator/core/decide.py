@@ -22,9 +22,9 @@ from rampway_operator.core.rules_start import (
     on_idle,
     on_preflight,
     on_provisioning,
-    on_warming,
 )
 from rampway_operator.core.rules_traffic import on_analyzing, on_baking, on_shifting
+from rampway_operator.core.rules_warming import on_warming
 from rampway_operator.core.spec import Spec
 from rampway_operator.core.state import Phase
 from rampway_operator.core.tick import Tick, look

@@ -14,7 +14,6 @@ from rampway_operator.core.actions import (
     Action,
     ClearCommand,
     CreateObject,
-    DeleteObject,
     DeletePod,
     LabelPod,
     PatchPodDisruptionBudget,
@@ -22,6 +21,7 @@ from rampway_operator.core.actions import (
     SendSmoke,
     SendWarmup,
 )
+from rampway_operator.core.cleanup import clean_up, is_stale
 from rampway_operator.core.observed import Arm, CheckState, Observed, Pool, ReplicaSet
 from rampway_operator.core.rotation import Rotation
 from rampway_operator.core.scaling import Sizes, sizes
@@ -53,7 +53,7 @@ def plan(spec: Spec, observed: Observed, *, now: datetime) -> tuple[Action, ...]
         *_replace_pods(tick),
         *_budget(tick),
         *_probe(tick),
-        *_clean_up(tick),
+        *clean_up(tick),
     )
 
 
@@ -151,7 +151,7 @@ def _resize(tick: Tick, wanted: Sizes) -> Iterator[Action]:
         if copies is not None:
             yield from _patch(copies, wanted.baseline, Arm.BASELINE, in_rotation=False)
     trial = find_set(observed, candidate_hash(state) or "", Pool.MAIN)
-    if trial is not None and not _is_stale(tick, trial):
+    if trial is not None and not is_stale(tick, trial):
         yield from _patch_candidate(tick, trial, wanted.candidate)
     for item in observed.replica_sets:
         if item.name in wanted.retired:
@@ -226,48 +226,3 @@ def _probe(tick: Tick) -> Iterator[Action]:
             prompt_config_map=prompts,
             max_requests=max(0, tick.spec.warmup.max_requests - tick.warmup.requests_sent),
         )
-
-
-def _is_stale(tick: Tick, item: ReplicaSet) -> bool:
-    """Whether a candidate's ReplicaSet is left from an earlier try: this try has its own template."""
-    number = tick.rollout.candidate.number
-    return item.number != number and (item.number > 0 or item.replicas == 0)
-
-
-def _clean_up(tick: Tick) -> Iterator[Action]:
-    """Stale ReplicaSets, old revisions beyond the history limit, and what was made only for them."""
-    observed, state = tick.observed, tick.state
-    trial = find_set(observed, candidate_hash(state) or "", Pool.MAIN)
-    gone = [trial] if trial is not None and _is_stale(tick, trial) else []
-    stable_hash = state.stable.hash if state.stable is not None else ""
-    main = {stable_hash, candidate_hash(state)}
-    empty = [s for s in observed.replica_sets if s.replicas == 0 and not _has_pods(observed, s)]
-    gone += [s for s in empty if s.pool is Pool.BASELINE and not _wants_baseline(tick, s)]
-    old = [s for s in empty if s.pool is Pool.MAIN and s.hash not in main]
-    old.sort(key=lambda s: s.number, reverse=True)
-    gone += old[tick.spec.revision_history_limit :]
-    for item in gone:
-        yield DeleteObject("ReplicaSet", item.name, item.uid)
-    left = {s.name for s in observed.replica_sets if s not in gone}
-    left |= {objects.child_name(observed.name, h) for h in main if h}
-    yield from _orphans(observed, left, {s.name for s in gone})
-
-
-def _orphans(observed: Observed, left: set[str], gone: set[str]) -> Iterator[Action]:
-    """Services and ConfigMaps of revisions that are gone, and the check_env of a stale try."""
-    for key, uid in sorted(observed.uids.items()):
-        kind, _, name = key.partition("/")
-        unused = name != observed.name and name not in left
-        if (kind == "Service" and unused) or (kind == "ConfigMap" and (unused or name in gone)):
-            yield DeleteObject(kind, name, uid)
-
-
-def _has_pods(observed: Observed, item: ReplicaSet) -> bool:
-    return any(
-        p.hash == item.hash and p.pool is item.pool and not p.deleting for p in observed.pods
-    )
-
-
-def _wants_baseline(tick: Tick, item: ReplicaSet) -> bool:
-    stable = tick.state.stable
-    return stable is not None and item.hash == stable.hash and tick.aim.pods.baseline > 0

@@ -1,4 +1,4 @@
-"""The phases before traffic: Idle, Preflight, Provisioning, Warming.
+"""The phases before traffic: Idle, Preflight, Provisioning.
 
 It does not know what is unsafe in every phase (`rules_safety.py`) nor how pods are made (`plan.py`).
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from rampway_operator.core.capacity import surge
 from rampway_operator.core.conditions import failed_now
@@ -15,13 +14,13 @@ from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import CheckState, Pod, Pool
 from rampway_operator.core.revision import run_digest
-from rampway_operator.core.spec import OnUndecided, PreflightMode
+from rampway_operator.core.spec import PreflightMode
 from rampway_operator.core.state import EndReason, Phase, Revision, Rollout
-from rampway_operator.core.steps import move_traffic, pods_are_there
+from rampway_operator.core.steps import pods_are_there
 from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, Tick
 from rampway_operator.core.view import find_set, weight_before
 
-__all__ = ["on_idle", "on_preflight", "on_provisioning", "on_warming", "start"]
+__all__ = ["on_idle", "on_preflight", "on_provisioning", "start"]
 
 HASTE = timedelta(seconds=2)
 
@@ -208,53 +207,3 @@ def _hint(tick: Tick) -> str:
         if reason and reason not in ("PodInitializing", "ContainerCreating"):
             return f"; {pod.name}: {reason}"
     return ""
-
-
-def on_warming(tick: Tick) -> Move:  # noqa: PLR0911 - one exit an outcome
-    """Rounds of the prompts until two in a row hit alike, on every arm that has cold pods."""
-    cold, progress, warmup = tick.cold, tick.warmup, tick.spec.warmup
-    if len(tick.candidates) < tick.aim.pods.candidate:
-        return move_traffic(
-            tick, tick.rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
-        )
-    if not cold:
-        return pods_are_there(tick, "Warm", "no pod is cold")
-    rounds = [progress.candidate_rounds] if any(p.pool is Pool.MAIN for p in cold) else []
-    if any(p.pool is Pool.BASELINE for p in cold):
-        rounds.append(progress.baseline_rounds)
-    warm: dict[str, Any] = {
-        "warm": True,
-        "warmed_until": max(p.created_at for p in (*tick.candidates, *tick.baselines)),
-    }
-    if not progress.prompts_error and all(_steady(r, float(warmup.max_delta)) for r in rounds):
-        rates = ", ".join(f"{r[-1]:.3f}" for r in rounds)
-        told = f"token hit rate {rates} after {progress.requests_sent} requests"
-        return pods_are_there(tick, "Warm", told, **warm)
-    told = _progress(tick, rounds)
-    if tick.in_phase < warmup.max_duration and progress.requests_sent < warmup.max_requests:
-        return tick.stay(told, after=HASTE)
-    match warmup.on_timeout:
-        case OnUndecided.PROCEED:
-            return pods_are_there(
-                tick, "WarmupTimeout", f"went on without a steady cache: {told}", **warm
-            )
-        case OnUndecided.ABORT:
-            return tick.roll_back(EndReason.WARMUP_FAILED, told)
-        case OnUndecided.PAUSE:
-            return tick.pause("WarmupTimeout", told, Phase.WARMING)
-
-
-def _steady(rounds: tuple[float, ...], max_delta: float) -> bool:
-    return len(rounds) >= 2 and abs(rounds[-1] - rounds[-2]) <= max_delta
-
-
-def _progress(tick: Tick, rounds: list[tuple[float, ...]]) -> str:
-    progress = tick.warmup
-    if progress.prompts_error:
-        return f"warm-up prompts cannot be used: {progress.prompts_error}"
-    shown = ", ".join("/".join(f"{rate:.3f}" for rate in r[-2:]) or "none yet" for r in rounds)
-    trouble = f", {progress.failures} failed: {progress.last_error}" if progress.failures else ""
-    return (
-        f"{progress.requests_sent} of at most {tick.spec.warmup.max_requests} warm-up requests, "
-        f"hit rates of the last rounds {shown}{trouble}"
-    )

@@ -1,7 +1,7 @@
 """What the operator remembers between ticks: the typed mirror of `.status`, and nothing else.
 
 Everything a restarted operator needs is here or in the names of the children. It does not know how
-status is written (`report.py`) or read (`parse.py`).
+status is written (`status.py`) or read (`status_read.py`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from rampway_operator.core.state import (
     Verdict,
     VerdictRecord,
 )
-from rampway_operator.core.status_text import parse_instant, parse_number, parse_numbers
+from rampway_operator.core.status_text import camel, parse_instant, parse_number, parse_numbers
 
 __all__ = ["MAX_DECISIONS", "MAX_FAILED", "MAX_HISTORY", "state_from_status"]
 
@@ -145,7 +145,7 @@ def _history(raw: Mapping[str, Any]) -> HistoryEntry | None:
 def _evidence(raw: Mapping[str, Any]) -> Evidence | None:
     values: dict[str, Any] = {}
     for field in fields(Evidence):
-        stored = raw.get(_camel(field.name))
+        stored = raw.get(camel(field.name))
         if stored is None:
             if field.default is MISSING:
                 return None
@@ -232,8 +232,3 @@ def _enum(kind: type[_E], value: Any) -> _E | None:
         return kind(value)
     except ValueError:
         return None
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)

@@ -18,7 +18,7 @@ from rampway_operator.core.spec import (
     WarmupStep,
 )
 from rampway_operator.core.state import Evidence, Phase, Rollout, Sums, VerdictRecord
-from rampway_operator.core.status_text import instant, number, numbers, short
+from rampway_operator.core.status_text import camel, instant, number, numbers, short
 from rampway_operator.core.view import arms
 
 __all__ = ["rollout_to_dict", "step_name"]
@@ -147,7 +147,7 @@ def _preflight(rollout: Rollout, pods: tuple[Pod, ...]) -> dict[str, Any]:
 def _evidence(item: Evidence) -> dict[str, Any]:
     """Every field that is not its default, by its kind: a new one of the statistics needs nothing here."""
     values = ((field, getattr(item, field.name)) for field in fields(item))
-    return {_camel(field.name): _encode(value) for field, value in values if value != field.default}
+    return {camel(field.name): _encode(value) for field, value in values if value != field.default}
 
 
 def _encode(value: object) -> str | int:
@@ -169,7 +169,7 @@ def _verdict(item: VerdictRecord) -> dict[str, Any]:
         if value is None:
             continue
         text = field.name == "message"
-        record[_camel(field.name)] = (
+        record[camel(field.name)] = (
             short(value)
             if text
             else number(value)
@@ -179,8 +179,3 @@ def _verdict(item: VerdictRecord) -> dict[str, Any]:
             else value
         )
     return record
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 __all__ = [
+    "camel",
     "instant",
     "number",
     "numbers",
@@ -20,6 +21,12 @@ __all__ = [
 ]
 
 MAX_MESSAGE = 400
+
+
+def camel(name: str) -> str:
+    """A Python field's name as status writes it."""
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
 
 
 def instant(value: datetime) -> str:
