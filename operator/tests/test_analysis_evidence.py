@@ -24,24 +24,14 @@ from analysis_builders import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rampway_operator.core.evidence import (
-    GROUPS,
-    Part,
-    add,
-    at_step,
-    definition,
-    fold,
-    grouped,
-    merged,
-    reference_of,
-    survival,
-    tail_score,
-    unusable,
-)
+from rampway_operator.core.buckets import survival, tail_score
+from rampway_operator.core.evidence import at_step, definition, fold
 from rampway_operator.core.looks import inflation_of
+from rampway_operator.core.measures import Part, reference_of, unusable
 from rampway_operator.core.observed import Histogram, Window
 from rampway_operator.core.spec import Against, Comparison, Metric, Objective
 from rampway_operator.core.state import Evidence, Sums
+from rampway_operator.core.sums import GROUPS, add, grouped, merged
 
 PARTS = st.builds(
     lambda x, n: Part(x * n, n, n, x * n), st.floats(0, 1), st.integers(1, 500).map(float)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from rampway_operator.core.evidence import GROUPS, LATENCIES, merged, samples
+from rampway_operator.core.evidence import samples
+from rampway_operator.core.measures import LATENCIES
 from rampway_operator.core.spec import AnalysisStep, Objective, Spec
 from rampway_operator.core.state import Evidence, Sums
 from rampway_operator.core.statistics import (
@@ -20,6 +21,7 @@ from rampway_operator.core.statistics import (
     spent,
     t_quantile,
 )
+from rampway_operator.core.sums import GROUPS, merged
 
 __all__ = [
     "GROWTH",

@@ -9,14 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rampway_operator.core.evidence import (
-    PLANNING_EXCEEDANCES,
-    at_step,
-    fold,
-    merged,
-    samples,
-    unusable,
-)
+from rampway_operator.core.evidence import at_step, fold, samples
 from rampway_operator.core.looks import (
     MIN_REQUESTS,
     MIN_WINDOWS,
@@ -29,10 +22,13 @@ from rampway_operator.core.looks import (
     look_is_due,
     margin,
 )
+from rampway_operator.core.measures import unusable
 from rampway_operator.core.observed import Window
+from rampway_operator.core.planning import PLANNING_EXCEEDANCES
 from rampway_operator.core.spec import Objective, Require, Spec
 from rampway_operator.core.state import Evidence, Rollout, Verdict, VerdictRecord
 from rampway_operator.core.statistics import normal_quantile, samples_needed
+from rampway_operator.core.sums import merged
 from rampway_operator.core.wording import duration, in_words, natural, seen_with_power, title
 
 __all__ = ["Analysed", "judged", "update"]

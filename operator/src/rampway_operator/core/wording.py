@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rampway_operator.core.evidence import LATENCIES
 from rampway_operator.core.looks import Bounds, margin
+from rampway_operator.core.measures import LATENCIES
 from rampway_operator.core.spec import Metric, Objective
 from rampway_operator.core.state import Evidence, Sums, Verdict
 

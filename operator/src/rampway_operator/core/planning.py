@@ -1,0 +1,101 @@
+"""Windows that do not vote: they choose bucket edges, or wait until caches are steady.
+
+It does not know what voting windows lead to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from rampway_operator.core.buckets import fine_edge, survival
+from rampway_operator.core.measures import histogram_of
+from rampway_operator.core.observed import ArmWindow, Histogram, Window
+from rampway_operator.core.spec import Objective
+from rampway_operator.core.state import Evidence
+
+__all__ = [
+    "PLANNING_EXCEEDANCES",
+    "await_steady",
+    "plan_edges",
+]
+
+PLANNING_EXCEEDANCES = 4
+"""Requests beyond the quantile that planning windows must have before edges are pinned."""
+
+STEADY_WINDOWS = 2
+
+STEADY_REQUESTS = 8
+"""A block of a steadiness check: so many windows, and so many requests of each arm."""
+
+STEADY_BLOCKS = 8
+"""Blocks after which the arms count as equally cold: they are of one age and had the same load."""
+
+
+def plan_edges(
+    objective: Objective, evidence: Evidence, window: Window, ours: Histogram, theirs: Histogram
+) -> Evidence:
+    """Collect reference counts until enough lie beyond the quantile, then pin both edges.
+
+    Stable's requests help where they can: the edge is a choice, not evidence, and these windows do not
+    vote.
+    """
+    planning = evidence.planning
+    if len(planning) != len(theirs.counts):
+        planning = (0.0,) * len(theirs.counts)
+    sources = [theirs]
+    stable = None if window.stable is None else histogram_of(objective.metric, window.stable)
+    if stable is not None and stable is not theirs and stable.edges == theirs.edges:
+        sources.append(stable)
+    for histogram in sources:
+        planning = tuple(a + b for a, b in zip(planning, histogram.counts, strict=True))
+    share = 1.0 - float(objective.tail or objective.quantile or 0)
+    counts = Histogram(theirs.edges, planning)
+    if counts.total * share < PLANNING_EXCEEDANCES:
+        return replace(evidence, planning=planning)
+    low = max(
+        (edge for edge in counts.edges[:-1] if survival(counts, edge) >= share * counts.total),
+        default=counts.edges[0],
+    )
+    comparison = objective.comparison
+    regression = float(comparison.max_regression or 0) if comparison is not None else 0.0
+    high = fine_edge(ours, (1.0 + regression) * low)
+    if high is None:
+        return replace(evidence, planning=planning)
+    return replace(evidence, planning=(), voting=True, reference_edge=low, candidate_edge=high)
+
+
+def await_steady(
+    evidence: Evidence, arms: tuple[ArmWindow, ArmWindow], max_delta: float
+) -> Evidence:
+    """Blocks of windows until neither arm's hit rate still rises by more than `max_delta`.
+
+    `planning` holds: blocks, windows of this block, then (cached, prompt) of each arm in the last block
+    and (cached, prompt, requests) of each in this one.
+    """
+    old = evidence.planning if len(evidence.planning) == 12 else (0.0,) * 12
+    blocks, windows, last = old[0], old[1] + 1.0, old[2:6]
+    gained = [
+        amount
+        for arm in arms
+        for amount in (arm.cached_tokens or 0.0, arm.prompt_tokens or 0.0, arm.requests)
+    ]
+    block = tuple(a + b for a, b in zip(old[6:], gained, strict=True))
+    if windows < STEADY_WINDOWS or min(block[2], block[5]) < STEADY_REQUESTS:
+        return replace(evidence, planning=(blocks, windows, *last, *block))
+    steady = blocks > 0 and not any(
+        _rises(last[2 * i : 2 * i + 2], block[3 * i : 3 * i + 3], max_delta) for i in range(2)
+    )
+    if steady or blocks + 1 >= STEADY_BLOCKS:
+        return replace(evidence, voting=True, planning=())
+    ended = (block[0], block[1], block[3], block[4])
+    return replace(evidence, planning=(blocks + 1.0, 0.0, *ended, *(0.0,) * 6))
+
+
+def _rises(last: tuple[float, ...], block: tuple[float, ...], max_delta: float) -> bool:
+    """Whether the hit rate rose by more than `max_delta` and more than a block's chance (two errors)."""
+    if last[1] <= 0.0 or block[1] <= 0.0:
+        return False
+    before, now = last[0] / last[1], block[0] / block[1]
+    chance = 2.0 * math.sqrt(max(now * (1.0 - now), 0.0) / max(block[2], 1.0))
+    return now - before > max(max_delta, chance)
