@@ -68,13 +68,13 @@ def test_given_a_good_candidate_when_rolled_out_then_weights_grow_and_it_is_prom
     assert len(w.live()) == 4
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("surge", [1, 2, "50%", 0])
+@pytest.mark.parametrize(
+    ("replicas", "surge"),
+    [(r, s) for r in (1, 2, 3, 5, 8) for s in (1, 2, "50%", 0) if (r, s) != (1, 0)],
+)
 def test_given_any_size_when_rolled_out_then_no_capacity_is_lost_and_no_surge_is_exceeded(
     replicas: int, surge: int | str
 ) -> None:
-    if surge == 0 and replicas == 1:
-        pytest.skip("refused by parse: no pod would be left to serve")
     unavailable = 1 if surge == 0 else 0
     w = world(
         replicas=replicas, strategy=canary(maxSurge=surge, maxUnavailable=unavailable)
@@ -752,23 +752,25 @@ def test_given_a_stable_pod_that_dies_when_idle_then_its_successor_serves_withou
     assert len(w.serving()) == 4
 
 
-def test_given_a_crash_before_or_after_every_write_when_restarted_then_the_end_is_the_same() -> (
-    None
-):
+@pytest.mark.parametrize("before", [True, False])
+def test_given_a_crash_at_any_write_when_restarted_then_the_end_is_the_same(before: bool) -> None:
     """Crash points of a whole rollout: the same end, and no object made twice."""
-    reference = world().deploy()
-    reference.set_image("v2")
+
+    def begin() -> World:
+        w = world(strategy=canary(steps=STEPS, bake="10s")).deploy()
+        w.set_image("v2")
+        return w
+
+    reference = begin()
     first = reference.writes
     reference.until_settled()
-    for before in (True, False):
-        for point in range(first + 1, reference.writes + 1, 7 if before else 11):
-            w = world().deploy()
-            w.set_image("v2")
-            w.crash_at, w.crash_before = point, before
-            w.until_settled()
-            assert last(w) is EndReason.PROMOTED, (point, before)
-            assert sorted(set(w.creates)) == sorted(set(reference.creates))
-            assert {p.image for p in w.serving()} == {"v2"}
+    for point in range(first + 1, reference.writes + 1, 4):
+        w = begin()
+        w.crash_at, w.crash_before = point, before
+        w.until_settled()
+        assert last(w) is EndReason.PROMOTED, point
+        assert sorted(set(w.creates)) == sorted(set(reference.creates))
+        assert {p.image for p in w.serving()} == {"v2"}
 
 
 def test_given_a_status_lost_in_the_first_deployment_when_seen_then_it_is_tried_anew() -> None:

@@ -46,6 +46,7 @@ class World(Cluster):
     phases: list[Phase] = field(default_factory=list)
     was_full: bool = False
     """The service was whole once: from then on it may not lose capacity unless a fault is injected."""
+    deployed: bool = False
     peak: int = 0
 
     def advance(self, seconds: float) -> None:
@@ -154,8 +155,12 @@ class World(Cluster):
                     self.check_state(pod) is None
                     or self.check_state(pod).state is CheckState.PASSED
                 )
+        floor = spec.replicas - unavailable(spec)
+        if state.rollout is not None and state.rollout.hard:
+            self.was_full = False  # errors are worse than too few pods: the weight goes at once
+        elif self.deployed and len(self.serving()) >= floor:
+            self.was_full = True
         if self.pristine and state.stable is not None and self.was_full:
-            floor = spec.replicas - unavailable(spec)
             assert len(self.serving()) >= floor, f"{len(self.serving())} of {floor} pods serve"
 
     def _check_status(self, before: State, after: State) -> None:
@@ -176,7 +181,7 @@ class World(Cluster):
 
     def mark_full(self) -> None:
         """From here on the service is whole: it may not lose capacity unless a fault is injected."""
-        self.was_full = True
+        self.deployed = self.was_full = True
 
     # --- driving ------------------------------------------------------------------------------
 
