@@ -111,10 +111,12 @@ def decode_config(group: int, head_dim: int, itemsize: int) -> DecodeConfig:
 def extend_config(group: int, head_dim: int, itemsize: int) -> ExtendConfig:
     """Return the config for `group` query heads a key head."""
     depth = max(_SMALLEST_DOT, power_of_two(head_dim))
-    wide = depth * itemsize > 256
+    row_bytes = depth * itemsize
+    tile = 64 if row_bytes <= 256 else 32 if row_bytes <= 512 else 16
     return ExtendConfig(
-        rows=max(32 if wide else 64, power_of_two(group)),
-        keys=32 if wide else 64,
+        rows=max(tile, power_of_two(group)),
+        # 64 keys of 128 columns would spill on compute capability 8.9.
+        keys=min(tile, 64 if row_bytes <= 128 else 32),
         depth=depth,
         num_warps=4,
         num_stages=2,

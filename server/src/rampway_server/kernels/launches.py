@@ -95,7 +95,11 @@ def _rms_norms(shape: Shape, data: str) -> tuple[Launch, ...]:
 def _silu_mul(shape: Shape, data: str) -> Launch:
     config = configs.silu_mul_config(shape.inner)
     pointers: dict[str, str | int] = dict.fromkeys(("gate_ptr", "up_ptr", "out_ptr"), data)
-    sizes: dict[str, str | int] = {"stride_in": 2 * shape.inner, "stride_out": shape.inner, "columns": shape.inner}
+    sizes: dict[str, str | int] = {
+        "stride_in": 2 * shape.inner,
+        "stride_out": shape.inner,
+        "columns": shape.inner,
+    }
     return Launch(
         silu_mul._silu_mul_kernel,  # noqa: SLF001
         pointers | sizes,
