@@ -59,7 +59,7 @@ def user_message(rng: random.Random, words: int) -> str:
 
 
 def chats(load: Workload) -> Iterator[Chat]:
-    """Yield chats for ever in order of their start: Poisson arrivals, half of them pooled."""
+    """Yield chats for ever in order of their start: Poisson arrivals, a quarter of them pooled."""
     rng = random.Random(f"{load.seed}/chats")  # noqa: S311  load, not secrets
     at = 0.0
     while True:
@@ -72,5 +72,5 @@ def chats(load: Workload) -> Iterator[Chat]:
             group=rng.randrange(load.groups),
             thinks=(0.0, *pauses),
             users=tuple(user_message(rng, load.user_words) for _ in range(turns)),
-            pooled=rng.random() < 0.5,
+            pooled=rng.random() < 0.25,
         )

@@ -19,7 +19,7 @@ OLD_LIBSTDCXX = os.environ.get(
 
 NAME = "chat"
 LOAD = Workload(
-    chats_per_second=2.0,
+    chats_per_second=4.0,
     turns=3,
     think_seconds=1,
     groups=4,
@@ -91,6 +91,7 @@ def spec(**changes: Any) -> dict[str, Any]:
                     "name": "errors",
                     "metric": "ErrorRate",
                     "slo": {"max": "0.01"},
+                    "minSamples": 50,
                     "require": "NotFail",
                 },
             ],
