@@ -142,6 +142,8 @@ def test_given_a_hostile_tensor_when_opened_then_it_is_named(
 def test_given_no_model_when_inspected_then_one_line_says_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         inspect(tmp_path / "nothing.gguf")
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        inspect(tmp_path / ("x" * 300))
     with pytest.raises(UsageError, match=r"neither config.json nor a .gguf file"):
         inspect(tmp_path)
     for name in ("a.gguf", "b.gguf"):

@@ -42,6 +42,13 @@ class ModelSource(Protocol):
 
 def open_source(path: Path) -> ModelSource:
     """Return the reader for `path`; raises UsageError when there is no model we can read."""
+    try:
+        return _open(path)
+    except OSError as error:  # a folder without permission, a path that is too long
+        raise UsageError(f"model {str(path)!r} cannot be read: {error.strerror}") from None
+
+
+def _open(path: Path) -> ModelSource:
     if path.is_dir():
         return _open_folder(path)
     if not path.exists():
