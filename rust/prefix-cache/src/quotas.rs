@@ -80,7 +80,8 @@ impl Quotas {
 
     pub(crate) fn unlink(&mut self, namespace: u32, class: u8, node: u32) {
         if let Some((limited, links)) = self.limited(namespace) {
-            limited.recency.remove(links, class, node);
+            let own = links[node as usize];
+            limited.recency.remove(links, class, own);
         }
     }
 

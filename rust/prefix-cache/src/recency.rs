@@ -78,6 +78,10 @@ pub(crate) const TOP: u8 = 63;
 impl Policy {
     #[inline]
     pub(crate) fn class(self, node: &Node) -> u8 {
+        // Apart, so that the usual policy costs a comparison and no jump table.
+        if self == Self::Lru {
+            return 0;
+        }
         match self {
             Self::Lru => 0,
             Self::Lfu => node.hits,
@@ -134,7 +138,7 @@ impl Recency {
     /// Links `node` as the youngest of `class`.
     #[inline]
     pub(crate) fn push(&mut self, nodes: &mut impl LinkStore, class: u8, node: u32) {
-        let ends = &mut self.ends[class as usize];
+        let ends = &mut self.ends[usize::from(class & TOP)];
         let older = std::mem::replace(&mut ends.youngest, node);
         let younger = NIL;
         *nodes.links_mut(node) = Links { older, younger };
@@ -146,20 +150,22 @@ impl Recency {
         }
     }
 
-    /// Unlinks `node`, which was linked with this class.
+    /// Unlinks the node that has these links in the list of `class`.
     #[inline]
-    pub(crate) fn remove(&mut self, nodes: &mut impl LinkStore, class: u8, node: u32) {
-        let ends = &mut self.ends[class as usize];
-        let Links { older, younger } = nodes.links(node);
-        match older {
-            NIL => ends.oldest = younger,
-            _ => nodes.links_mut(older).younger = younger,
+    pub(crate) fn remove(&mut self, nodes: &mut impl LinkStore, class: u8, links: Links) {
+        let ends = &mut self.ends[usize::from(class & TOP)];
+        let Links { older, younger } = links;
+        if younger == NIL {
+            ends.youngest = older;
+        } else {
+            nodes.links_mut(younger).older = older;
         }
-        match younger {
-            NIL => ends.youngest = older,
-            _ => nodes.links_mut(younger).older = older,
+        if older != NIL {
+            nodes.links_mut(older).younger = younger;
+            return;
         }
-        if ends.oldest == NIL {
+        ends.oldest = younger;
+        if younger == NIL {
             self.occupied &= !(1 << class);
         }
     }

@@ -1,53 +1,96 @@
 //! Where the tokens and page ids of nodes lie: contiguous runs that several nodes may share.
 //!
 //! All nodes of a segment form one chain of the tree, so the deepest is always evicted first and
-//! a segment only ever loses its tail: a split needs no copy, a trim leaves no hole.
+//! a segment only ever loses its tail: a split needs no copy, a trim leaves no hole. Tokens and
+//! pages share one allocation: eviction, which reads cold memory, touches one block and not two.
+
+use std::ops::Range;
 
 use crate::TokenId;
+use crate::tree::to_u32;
 
-/// Tokens and pages of one run; `tokens.len() == pages.len() * page_size`.
+/// The tokens, then the ids, of up to `room` pages, of which the first `len` are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Segment {
-    pub(crate) tokens: Vec<u32>,
-    pub(crate) pages: Vec<u32>,
+    /// `room * page_size` tokens, then `room` page ids.
+    words: Box<[u32]>,
+    room: u32,
+    len: u32,
 }
 
 impl Segment {
     pub(crate) fn new<T: TokenId>(tokens: &[T], pages: &[u32]) -> Self {
+        let mut words = Vec::with_capacity(tokens.len() + pages.len());
+        words.extend(tokens.iter().map(|token| token.id()));
+        words.extend_from_slice(pages);
+        let len = to_u32(pages.len());
         Self {
-            tokens: tokens.iter().map(|token| token.id()).collect(),
-            pages: pages.to_vec(),
+            words: words.into_boxed_slice(),
+            room: len,
+            len,
         }
     }
 
+    /// Pages in use.
+    pub(crate) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The tokens of these pages.
+    #[inline]
+    pub(crate) fn tokens(&self, pages: Range<usize>, page_size: usize) -> &[u32] {
+        &self.words[pages.start * page_size..pages.end * page_size]
+    }
+
+    /// The ids of these pages.
+    #[inline]
+    pub(crate) fn pages(&self, pages: Range<usize>, page_size: usize) -> &[u32] {
+        let ids = self.room as usize * page_size;
+        &self.words[ids + pages.start..ids + pages.end]
+    }
+
     /// Appends; grows by a quarter, so that growing page by page stays linear.
-    pub(crate) fn extend<T: TokenId>(&mut self, tokens: &[T], pages: &[u32]) {
-        make_room(&mut self.tokens, tokens.len());
-        self.tokens.extend(tokens.iter().map(|token| token.id()));
-        make_room(&mut self.pages, pages.len());
-        self.pages.extend_from_slice(pages);
+    pub(crate) fn extend<T: TokenId>(&mut self, tokens: &[T], pages: &[u32], page_size: usize) {
+        let len = self.len() + pages.len();
+        if len > self.room as usize {
+            self.resize(len.max(self.len() + self.len() / 4), page_size);
+        }
+        let ids = self.room as usize * page_size + self.len();
+        self.words[ids..ids + pages.len()].copy_from_slice(pages);
+        let from = self.len() * page_size;
+        let new = &mut self.words[from..from + tokens.len()];
+        for (word, token) in new.iter_mut().zip(tokens) {
+            *word = token.id();
+        }
+        self.len = to_u32(len);
     }
 
     /// Keeps the first `pages` pages; gives memory back when a quarter is waste.
     pub(crate) fn truncate(&mut self, pages: usize, page_size: usize) {
-        shorten(&mut self.tokens, pages * page_size);
-        shorten(&mut self.pages, pages);
+        /// Not worth the copy below this many words.
+        const WORTH_IT: usize = 128;
+        self.len = to_u32(pages);
+        let room = self.room as usize;
+        let waste = (room - pages) * (page_size + 1);
+        if waste > WORTH_IT && room - pages > room / 4 {
+            self.resize(pages, page_size);
+        }
     }
-}
 
-fn make_room(items: &mut Vec<u32>, more: usize) {
-    if items.capacity() - items.len() < more {
-        items.reserve_exact(more.max(items.len() / 4));
+    /// Bytes allocated beyond what is in use.
+    #[cfg(test)]
+    fn waste(&self, page_size: usize) -> usize {
+        (self.room as usize - self.len()) * (page_size + 1)
     }
-}
 
-fn shorten(items: &mut Vec<u32>, len: usize) {
-    /// Below this many words the allocator would round up to what is there already.
-    const WORTH_IT: usize = 64;
-    items.truncate(len);
-    let waste = items.capacity() - len;
-    if waste > WORTH_IT.max(items.capacity() / 4) {
-        items.shrink_to_fit();
+    fn resize(&mut self, room: usize, page_size: usize) {
+        let mut words = Vec::with_capacity(room * (page_size + 1));
+        words.extend_from_slice(self.tokens(0..self.len(), page_size));
+        words.resize(room * page_size, 0);
+        words.extend_from_slice(self.pages(0..self.len(), page_size));
+        words.resize(room * (page_size + 1), 0);
+        self.words = words.into_boxed_slice();
+        self.room = to_u32(room);
     }
 }
 
@@ -55,27 +98,34 @@ fn shorten(items: &mut Vec<u32>, len: usize) {
 mod tests {
     use super::Segment;
 
+    const PAGE: usize = 16;
+
     #[test]
     fn given_a_segment_that_shrinks_page_by_page_then_at_most_a_quarter_or_a_few_words_are_waste() {
-        let mut segment = Segment::new(&[7_u32; 4096], &[1; 256]);
-        for pages in (0..256).rev() {
-            segment.truncate(pages, 16);
-            for items in [&segment.tokens, &segment.pages] {
-                assert!(items.capacity() - items.len() <= 64.max(items.capacity() / 4));
-            }
+        let tokens: Vec<u32> = (0..4096).collect();
+        let pages: Vec<u32> = (1000..1256).collect();
+        let mut segment = Segment::new(&tokens, &pages);
+        for left in (0..256).rev() {
+            segment.truncate(left, PAGE);
+            let words = segment.words.len();
+            assert!(segment.waste(PAGE) <= 128.max(words / 4), "{left}");
+            assert_eq!(segment.tokens(0..left, PAGE), &tokens[..left * PAGE]);
+            assert_eq!(segment.pages(0..left, PAGE), &pages[..left]);
         }
     }
 
     #[test]
     fn given_a_segment_that_grows_page_by_page_then_it_moves_rarely_and_wastes_at_most_a_fifth() {
-        let mut segment = Segment::new(&[7_u32; 16], &[1]);
+        let mut segment = Segment::new(&[7_u32; PAGE], &[1]);
         let mut moves = 0;
-        for _ in 0..1000 {
-            let before = segment.tokens.capacity();
-            segment.extend(&[7_u32; 16], &[1]);
-            moves += usize::from(segment.tokens.capacity() != before);
-            let waste = segment.tokens.capacity() - segment.tokens.len();
-            assert!(waste <= segment.tokens.capacity() / 5);
+        for page in 2..1000 {
+            let before = segment.room;
+            segment.extend(&[page; PAGE], &[page], PAGE);
+            moves += usize::from(segment.room != before);
+            assert!(segment.waste(PAGE) <= segment.words.len() / 5);
+            let last = segment.len() - 1;
+            assert_eq!(segment.tokens(last..last + 1, PAGE), [page; PAGE]);
+            assert_eq!(segment.pages(last..last + 1, PAGE), [page]);
         }
         assert!(moves < 40, "{moves}");
     }
