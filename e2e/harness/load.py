@@ -67,10 +67,12 @@ class LoadPod:
         """Stop sending, wait for what is in flight and return the report."""
         stop = "import os, signal; os.kill(1, signal.SIGTERM)"
         self.kube.kubectl("exec", self.name, "--", "python3", "-c", stop)
+        return self.ended(timeout=330)
+
+    def ended(self, timeout: float) -> dict[str, Any]:
+        """Wait for a run with a duration to end and return the report."""
         wait_until(
-            "the load generator's end",
-            lambda: self._phase() in ("Succeeded", "Failed"),
-            timeout=330,
+            "the load generator's end", lambda: self._phase() in ("Succeeded", "Failed"), timeout
         )
         lines = self.kube.kubectl("logs", self.name).strip().splitlines()
         report: dict[str, Any] = json.loads(lines[-1])

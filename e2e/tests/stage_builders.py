@@ -16,6 +16,7 @@ SIMULATED_V2 = os.environ.get("E2E_SERVER_IMAGE_V2", "localhost/rampway/server:s
 OLD_LIBSTDCXX = os.environ.get(
     "E2E_SERVER_IMAGE_OLD", "localhost/rampway/server:simulated-old-libstdcxx"
 )
+REAL = os.environ.get("E2E_REAL_IMAGE", "localhost/rampway/server:demo")
 
 NAME = "chat"
 LOAD = Workload(
