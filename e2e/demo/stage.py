@@ -26,7 +26,7 @@ LOADED = (
 )
 # About one request a second: what the real model answers on two cores.
 LOAD = Workload(
-    chats_per_second=0.3,
+    chats_per_second=0.5,
     turns=3,
     think_seconds=3,
     groups=4,

@@ -33,7 +33,9 @@ def test_given_mean_turns_when_many_chats_are_drawn_then_their_mean_is_that() ->
     assert all(len(c.thinks) == len(c.users) and c.thinks[0] == 0 for c in drawn)
 
 
-def test_given_groups_when_chats_are_drawn_then_a_quarter_is_pooled_and_every_group_is_used() -> None:
+def test_given_groups_when_chats_are_drawn_then_a_quarter_is_pooled_and_every_group_is_used() -> (
+    None
+):
     drawn = list(islice(chats(LOAD), 4000))
     assert 0.22 < sum(c.pooled for c in drawn) / 4000 < 0.28
     assert {c.group for c in drawn} == {0, 1, 2, 3}

@@ -494,3 +494,30 @@ def test_given_odd_windows_when_they_are_judged_then_numbers_stay_finite_and_not
         for value in (record.estimate, record.low, record.high, record.margin):
             assert value is None or np.isfinite(value)
         assert len(record.message) < 1024
+
+
+@pytest.mark.parametrize("regression", ["0", "0.25", "3"])
+def test_given_a_reference_without_slow_requests_when_a_ratio_is_shown_then_it_is_no_absurd_number(
+    regression: str,
+) -> None:
+    objective = replace(TAIL, comparison=Comparison(max_regression=Decimal(regression)))
+    wanted = spec(objective)
+    state, _ = after(wanted, windows(3))
+    rng = np.random.default_rng(9)
+    quick = [
+        window(served(rng, slow=0.5 if at else 1.0), served(rng, slow=0.01), None, at)
+        for at in range(12)
+    ]
+    _, found = after(wanted, quick, state)
+    record = found.verdicts[0]
+    for value in (record.estimate, record.low, record.high):
+        assert value is not None
+        assert 0.0 <= value <= 100.0
+
+
+def test_given_no_errors_yet_when_power_is_shown_then_the_limit_itself_is_not_claimed_to_be_seen() -> (
+    None
+):
+    _, found = after(spec(ERRORS), windows(8))
+    assert "undecided" in found.verdicts[0].message
+    assert "0.5 % would have been seen" not in found.verdicts[0].message

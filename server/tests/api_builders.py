@@ -53,7 +53,7 @@ async def front(*args: str, loaded: bool = True) -> AsyncIterator[FrontUnderTest
     if loaded:
         model = connect(settings, prepare(settings), asyncio.get_running_loop(), service.telemetry)
         engine = model.engine
-        engine.start(lambda error: None)
+        engine.start(lambda _error: None)
         service.attach(model)
     async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
         yield FrontUnderTest(service, client)

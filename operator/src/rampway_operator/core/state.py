@@ -132,7 +132,7 @@ class Evidence:
     pending: Sums = Sums()
     """Windows since the last look; they vote at the next one."""
     groups: tuple[float, ...] = ()
-    """Squares of all windows so far taken in groups of 4, 16 and 64; see `sums.grouped`."""
+    """Squares of all windows so far taken in groups of 2, 4, 16 and 64; see `sums.grouped`."""
     inflation: float = 1.0
     """How much wider than single windows groups of them spread, as of the last look; at least 1."""
     reference_edge: float | None = None

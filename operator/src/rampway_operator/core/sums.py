@@ -17,7 +17,7 @@ __all__ = [
     "merged",
 ]
 
-GROUPS = (4, 16, 64)
+GROUPS = (2, 4, 16, 64)
 """Sizes of the groups of windows whose spread is watched."""
 
 

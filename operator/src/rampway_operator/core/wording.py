@@ -61,7 +61,7 @@ def natural(objective: Objective, evidence: Evidence, found: Bounds) -> Shown | 
     if objective.comparison is None:
         return Shown(found.estimate, found.low, found.high, margin(objective), found.estimate, None)
     if objective.metric in LATENCIES:
-        return _ratio(evidence, found)
+        return _ratio(objective, evidence, found)
     if objective.comparison.max_drop is None:
         return _relative_rate(objective, sums, found)
     sign = -1.0 if objective.metric is Metric.PREFIX_CACHE_HIT_RATE else 1.0
@@ -73,7 +73,7 @@ def natural(objective: Objective, evidence: Evidence, found: Bounds) -> Shown | 
     return Shown(sign * found.estimate, ends[0], ends[1], limit, candidate, reference)
 
 
-def _ratio(evidence: Evidence, found: Bounds) -> Shown:
+def _ratio(objective: Objective, evidence: Evidence, found: Bounds) -> Shown:
     """Latencies as candidate / reference.
 
     Two points are known: a candidate like the reference (ratio 1) scores as the reference does at the
@@ -84,9 +84,12 @@ def _ratio(evidence: Evidence, found: Bounds) -> Shown:
     low_edge, high_edge = evidence.reference_edge or 1.0, evidence.candidate_edge or 1.0
     allowed = high_edge / low_edge
     own, same = sums.sr / sums.v, sums.same / sums.v
-    floor = 1e-3 * own if own > 0.0 else 1e-9
-    own, same = max(own, floor), max(same, floor)
-    power = math.log(allowed) / math.log(own / same) if own > same and allowed > 1.0 else 0.25
+    # Half an observation stands for none, or a few requests would show as a ratio of thousands.
+    typical = max(0.05, math.log(allowed)) if objective.tail is not None else 1.0
+    half = 0.5 * typical / sums.nr
+    own, same = max(own, half), max(same, half / 2.0)
+    # No tail is heavier than one without a mean, whatever few requests say.
+    power = min(1.0, math.log(allowed) / math.log(own / same)) if own > same else 1.0
 
     def ratio(difference: float) -> float:
         score = own + difference
@@ -116,7 +119,7 @@ def _relative_rate(objective: Objective, sums: Sums, found: Bounds) -> Shown:
     def ratio(difference: float) -> float:
         if hit:
             kept = 1.0 - scaled
-            return (kept - difference) / kept * allowed if kept > 0.0 else math.nan
+            return (kept - difference) / kept * allowed if kept > 0.0 else 1.0
         return min(_LIMIT, (scaled + difference) / scaled * allowed) if scaled > 0.0 else _LIMIT
 
     ends = sorted((ratio(found.low), ratio(found.high)))
@@ -182,7 +185,11 @@ def seen_with_power(objective: Objective, evidence: Evidence, found: Bounds, rea
 
     `reach` is the sum of the test's and the power's normal quantiles.
     """
-    worst = margin(objective) + reach * found.error
+    error = found.error
+    if objective.comparison is None and evidence.sums.rc > 0.0:
+        limit = margin(objective)
+        error = max(error, math.sqrt(limit * (1.0 - limit) / evidence.sums.rc))
+    worst = margin(objective) + reach * error
     edge = Bounds(worst, worst, worst, found.error)
     shown = natural(objective, evidence, edge)
     if shown is None:
@@ -204,7 +211,7 @@ def duration(seconds: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g} %"
+    return "<0.01 %" if 0.0 < share < 1e-4 else f"{100.0 * share:.3g} %"
 
 
 def _times(ratio: float) -> str:
