@@ -794,3 +794,26 @@ def test_given_a_status_without_its_stable_revision_when_seen_then_what_serves_i
     assert w.state.stable == stable
     assert w.phase is Phase.PAUSED
     assert len(w.serving()) >= 4
+
+
+def test_given_steps_without_analysis_when_nothing_was_measured_then_a_person_has_to_approve() -> (
+    None
+):
+    """T33: neither a clock nor silence promotes."""
+    w = world(strategy=canary(steps=[{"setWeight": 50}, {"setWeight": 100}], bake="2m")).deploy()
+    w.requests_per_window = 0
+    w.set_image("v2")
+    w.until_phase(Phase.PAUSED)
+    assert w.status["reason"] == "NotApproved"
+    w.give("promote")
+    w.until_settled()
+    assert last(w) is EndReason.PROMOTED
+
+
+def test_given_steps_without_analysis_when_the_bake_proves_the_absolute_objectives_then_promoted() -> (
+    None
+):
+    w = world(strategy=canary(steps=[{"setWeight": 50}, {"setWeight": 100}], bake="3m")).deploy()
+    w.set_image("v2")
+    w.until_settled()
+    assert last(w) is EndReason.PROMOTED

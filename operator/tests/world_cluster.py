@@ -115,7 +115,9 @@ class Cluster:
     seed: int = 0
     nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4")
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
-    route_seconds: float = 2.0
+    route_seconds: float = 3.0
+    """Until a labelled pod gets traffic; longer than leaving takes, as it is at worst."""
+    leave_seconds: float = 1.0
     requests_per_window: float = 400.0
     now: datetime = START
     generation: int = 1
@@ -583,7 +585,8 @@ class Cluster:
                 self.pending.pop(pod.name, None)
                 continue
             since = self.pending.setdefault(pod.name, self.now)
-            if self.now - since >= timedelta(seconds=self.route_seconds):
+            delay = self.leave_seconds if inside else self.route_seconds
+            if self.now - since >= timedelta(seconds=delay):
                 del self.pending[pod.name]
                 if inside:
                     del self.routed[pod.name]

@@ -1,9 +1,9 @@
 """Which pods are to take traffic now. It does not label them; `plan.py` does.
 
-A pod that leaves rotation is replaced first: what is missing to `replicas` serving pods (less what
-maxUnavailable gives up where there is no surge) is filled by stable, then by baseline and candidate pods that serve already. Two exceptions: a candidate that
-failed hard leaves at once, unless nothing else can serve; and no pod enters rotation to fill a gap unless
-its arm may.
+A pod leaves rotation behind traffic that was seen to arrive at others. What is missing to `replicas`
+serving pods (less what maxUnavailable gives up where there is no surge) is filled by stable, then by
+baseline and candidate pods that serve already. Two exceptions: a candidate that failed hard leaves at
+once, unless nothing else can serve; and no pod enters rotation to fill a gap unless its arm may.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from rampway_operator.core.capacity import unavailable
 from rampway_operator.core.observed import Observed, Pod
 from rampway_operator.core.spec import Spec
-from rampway_operator.core.view import Arms, aim, arms, is_available
+from rampway_operator.core.view import aim, arms, is_available
 
 __all__ = ["Rotation", "choose"]
 
@@ -42,25 +42,28 @@ def choose(spec: Spec, observed: Observed, now: datetime) -> Rotation:
     baselines = [p for p in _ranked(parts.baseline) if is_available(p, spec, observed, now)]
     stables = _ranked(parts.stable)
     serving = sum(p.ready for p in stables)
-    candidate_in = min(len(candidates), wanted.candidate)
-    baseline_in = min(len(baselines), wanted.baseline)
+    candidate_in = candidates[: wanted.candidate]
+    baseline_in = baselines[: wanted.baseline]
     needed = spec.replicas - unavailable(spec)
-    stable_in = max(
-        min(len(stables), wanted.stable_in_rotation),
-        min(serving, needed - candidate_in - baseline_in),
-    )
-    missing = needed - candidate_in - baseline_in - min(stable_in, serving)
+    missing = needed - _arrived(observed, candidate_in, baseline_in)
+    stable_in = stables[: max(0, wanted.stable_in_rotation, min(serving, missing))]
+    missing -= _arrived(observed, stable_in)
     baseline_in = _fill(baselines, baseline_in, missing)
-    missing -= max(0, baseline_in - min(len(baselines), wanted.baseline))
+    missing = needed - _arrived(observed, stable_in, baseline_in, candidate_in)
     if not _is_hard(observed) or serving == 0:
         candidate_in = _fill(candidates, candidate_in, missing)
-    return _rotation(parts, stables[:stable_in], candidates[:candidate_in], baselines[:baseline_in])
+    return _rotation(stable_in, candidate_in, baseline_in)
 
 
-def _fill(pods: list[Pod], chosen: int, missing: int) -> int:
-    """How many of `pods` rotate when `missing` may be filled by those that do already."""
-    already = sum(p.in_rotation for p in pods)
-    return max(chosen, min(already, chosen + max(0, missing)))
+def _arrived(observed: Observed, *groups: list[Pod]) -> int:
+    """How many of these pods get traffic already: only they can stand in for one that leaves."""
+    return sum(p.ready and p.name in observed.routed for pods in groups for p in pods)
+
+
+def _fill(pods: list[Pod], chosen: list[Pod], missing: int) -> list[Pod]:
+    """`chosen`, and up to `missing` more of `pods` that rotate already."""
+    spare = [p for p in pods[len(chosen) :] if p.in_rotation]
+    return [*chosen, *spare[: max(0, missing)]]
 
 
 def _is_hard(observed: Observed) -> bool:
@@ -73,15 +76,10 @@ def _ranked(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda p: (not p.ready, not p.in_rotation, p.created_at, p.name))
 
 
-def _rotation(
-    parts: Arms, stable: list[Pod], candidate: list[Pod], baseline: list[Pod]
-) -> Rotation:
-    ready = {p.name for p in (*stable, *candidate, *baseline) if p.ready}
+def _rotation(stable: list[Pod], candidate: list[Pod], baseline: list[Pod]) -> Rotation:
     return Rotation(
         stable=frozenset(p.name for p in stable),
         candidate=frozenset(p.name for p in candidate),
         baseline=frozenset(p.name for p in baseline),
-        ready=frozenset(
-            ready & {p.name for p in (*parts.stable, *parts.candidate, *parts.baseline)}
-        ),
+        ready=frozenset(p.name for p in (*stable, *candidate, *baseline) if p.ready),
     )
