@@ -56,6 +56,7 @@ types: setup ## mypy strict, one distribution at a time
 
 .PHONY: test-unit
 test-unit: setup model ## Unit and property tests of operator, server and e2e tools
+	@$(CLUSTER) build # the chart tests need helm
 	$(call say,"unit and property tests")
 	@$(PYTEST) -n 2 -m "not e2e and not slow and not gpu" operator/tests server/tests e2e/tests
 
