@@ -24,9 +24,9 @@ LOADED = (
     "localhost/rampway/operator:dev",
     *(f"localhost/rampway/server:{tag}" for tag in IMAGES if tag != "operator"),
 )
-# About one request a second: what the real model answers on two cores.
+# About two requests a second: less than what the real model answers on two cores.
 LOAD = Workload(
-    chats_per_second=0.5,
+    chats_per_second=0.7,
     turns=3,
     think_seconds=3,
     groups=4,
