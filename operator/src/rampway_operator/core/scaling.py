@@ -2,7 +2,7 @@
 
 It does not know why the state wants it. Two rules order the way: nothing is started beyond
 `replicas + surge`, and no pod is taken away while it is in rotation or still gets traffic. Stable only
-shrinks behind traffic that was seen to arrive elsewhere.
+shrinks behind traffic that was seen to arrive elsewhere, since `rotation.py` holds its pods until then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from rampway_operator.core.capacity import surge, unavailable
+from rampway_operator.core.capacity import surge
 from rampway_operator.core.observed import Observed, Pod, Pool, ReplicaSet
 from rampway_operator.core.rotation import Rotation
 from rampway_operator.core.spec import Spec
@@ -63,7 +63,7 @@ def sizes(spec: Spec, observed: Observed, rotation: Rotation, now: datetime) -> 
     }
     others = sum(max(s.replicas, len(_of(s, parts.retired))) for s in _sets(observed, retired))
     room = _Room(spec.replicas + surge(spec) - others - sum(current.values()))
-    stable = _stable(spec, observed, rotation, current["stable"]) if state.stable else 0
+    stable = _stable(spec, observed, current["stable"]) if state.stable else 0
     stable = room.grant(current["stable"], max(stable, _held(parts.stable, observed, rotation)))
     candidate = max(wanted.pods.candidate, _held(parts.candidate, observed, rotation))
     candidate = room.grant(current["candidate"], candidate)
@@ -72,14 +72,10 @@ def sizes(spec: Spec, observed: Observed, rotation: Rotation, now: datetime) -> 
     return Sizes(stable, candidate, baseline, retired)
 
 
-def _stable(spec: Spec, observed: Observed, rotation: Rotation, current: int) -> int:
+def _stable(spec: Spec, observed: Observed, current: int) -> int:
     """Stable between what must rotate and what the surge has room for; it does not grow for standby."""
     pods = aim(spec, observed.state).pods
-    parts = arms(observed)
-    covering = (*parts.candidate, *parts.baseline)
-    covered = sum(p.name in observed.routed and p.name in rotation.ready for p in covering)
-    least = max(pods.stable_in_rotation, spec.replicas - unavailable(spec) - covered)
-    least = min(spec.replicas, max(least, min(1, spec.replicas)))
+    least = max(pods.stable_in_rotation, min(1, spec.replicas))
     return min(max(current, least), max(pods.stable, least))
 
 
