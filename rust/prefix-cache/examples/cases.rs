@@ -47,7 +47,7 @@ fn main() {
     );
 }
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "hit-1",
     "hit-16",
     "hit-512",
@@ -62,6 +62,7 @@ const NAMES: [&str; 16] = [
     "evict-40k",
     "evict-1m",
     "insert",
+    "churn",
     "fill-512",
     "release-512",
 ];
@@ -84,6 +85,7 @@ fn case(name: &str) -> Option<Case> {
         "evict-40k" => evict(40_000),
         "evict-1m" => evict(1_000_000),
         "insert" => insert(8192),
+        "churn" => churn(4_000_000, 1000),
         _ => return None,
     })
 }
@@ -375,5 +377,32 @@ fn insert(n: usize) -> Case {
         nodes: 1,
         operations: 1,
         sample: Box::new(sample),
+    }
+}
+
+/// Publish texts of very different lengths, none in any processor cache, in a full cache.
+fn churn(capacity: usize, texts: u32) -> Case {
+    const MEAN: usize = 12_000;
+    let mut cache = PrefixCache::new(capacity / PAGE + 1, PAGE).expect("sizes are right");
+    let mut row = vec![0; 10 * MEAN / PAGE];
+    let length = |seed: u32| match seed % 8 {
+        0 => 4 * MEAN,
+        seed => MEAN / 8 * seed as usize,
+    };
+    let all: Vec<Vec<u32>> = (0..texts).map(|seed| text(seed, length(seed))).collect();
+    let mut turn = 0;
+    let mut next = move || {
+        turn += 1;
+        let tokens = &all[(turn * 769) % all.len()];
+        measure(1, &mut || publish(&mut cache, tokens, &mut row))
+    };
+    for _ in 0..texts {
+        next();
+    }
+    Case {
+        tokens: MEAN,
+        nodes: 1,
+        operations: 1,
+        sample: Box::new(next),
     }
 }

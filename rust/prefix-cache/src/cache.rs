@@ -225,7 +225,7 @@ impl PrefixCache {
         if out.len() > self.available() {
             return false;
         }
-        self.evict(out.len().saturating_sub(self.pool.free));
+        self.evict(out.len().saturating_sub(self.pool.free()));
         self.pool.take(out);
         true
     }
@@ -392,7 +392,7 @@ impl PrefixCache {
     /// ```
     #[must_use]
     pub fn available(&self) -> usize {
-        self.pool.free + self.tree.evictable
+        self.pool.free() + self.tree.evictable
     }
 
     pub(crate) fn whole_pages<'t, T>(&self, tokens: &'t [T]) -> &'t [T] {

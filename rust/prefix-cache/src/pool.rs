@@ -29,51 +29,54 @@ impl Owner {
     }
 }
 
-/// One word a page: the next free page while it is free, otherwise a code above `MAX_ID`.
-type Word = u32;
-const CALLER: Word = MAX_ID + 1;
-const TREE: Word = MAX_ID + 2;
-const DEFERRED: Word = MAX_ID + 3;
-const RESERVED: Word = MAX_ID + 4;
+/// One byte a page, so that the marks of a large pool stay in the processor's cache.
+type Mark = u8;
+const FREE: Mark = 0;
+const CALLER: Mark = 1;
+const TREE: Mark = 2;
+const DEFERRED: Mark = 3;
+const RESERVED: Mark = 4;
 /// A caller's page inside a call that is still checking its arguments.
-const CLAIMED: Word = MAX_ID + 5;
-/// Ends the free list; page 0 is never free.
-const END: Word = 0;
+const CLAIMED: Mark = 5;
 
-/// Pages `1..n` on an intrusive stack of free ones. All operations are O(1) a page.
+/// Pages `1..n` on a stack of free ones. All operations are O(1) a page, and none waits for the
+/// memory of one page to find the next.
 #[derive(Debug)]
 pub(crate) struct PagePool {
-    words: Vec<Word>,
-    head: Word,
-    pub(crate) free: usize,
+    marks: Vec<Mark>,
+    /// Free pages; the last one is handed out next.
+    stack: Vec<u32>,
     pub(crate) owned: usize,
     pub(crate) deferred: usize,
 }
 
 impl PagePool {
     pub(crate) fn new(num_pages: usize) -> Result<Self> {
-        let last = u32::try_from(num_pages).unwrap_or(u32::MAX);
-        if num_pages < 2 || last > MAX_ID {
+        let end = u32::try_from(num_pages).unwrap_or(u32::MAX);
+        if num_pages < 2 || end > MAX_ID {
             return Err(Error::NumPages { got: num_pages });
         }
-        let mut words: Vec<Word> = (1..=last).collect();
-        words[0] = RESERVED;
-        words[num_pages - 1] = END;
+        let mut marks = vec![FREE; num_pages];
+        marks[0] = RESERVED;
         Ok(Self {
-            words,
-            head: 1,
-            free: num_pages - 1,
+            marks,
+            stack: (1..end).rev().collect(),
             owned: 0,
             deferred: 0,
         })
     }
 
     pub(crate) fn total(&self) -> usize {
-        self.words.len()
+        self.marks.len()
+    }
+
+    /// Pages nobody owns.
+    pub(crate) fn free(&self) -> usize {
+        self.stack.len()
     }
 
     pub(crate) fn owner(&self, page: u32) -> Option<Owner> {
-        Some(match *self.words.get(page as usize)? {
+        Some(match *self.marks.get(page as usize)? {
             CALLER | CLAIMED => Owner::Caller,
             TREE => Owner::Tree,
             DEFERRED => Owner::Deferred,
@@ -84,23 +87,22 @@ impl PagePool {
 
     /// Fills `out` with free pages, last freed first. The pool must have that many.
     pub(crate) fn take(&mut self, out: &mut [u32]) {
-        debug_assert!(out.len() <= self.free);
-        for slot in out.iter_mut() {
-            let page = self.head;
-            self.head = std::mem::replace(&mut self.words[page as usize], CALLER);
+        let kept = self.stack.len() - out.len();
+        let taken = self.stack.drain(kept..).rev();
+        for (slot, page) in out.iter_mut().zip(taken) {
             *slot = page;
+            self.marks[page as usize] = CALLER;
         }
-        self.free -= out.len();
         self.owned += out.len();
     }
 
     /// Marks `pages` so that each can be adopted, freed or returned once; on error marks none.
     pub(crate) fn claim(&mut self, pages: &[u32]) -> Result<()> {
         for (i, &page) in pages.iter().enumerate() {
-            match self.words.get_mut(page as usize) {
-                Some(word) if *word == CALLER => *word = CLAIMED,
-                word => {
-                    let repeated = word.is_some_and(|word| *word == CLAIMED);
+            match self.marks.get_mut(page as usize) {
+                Some(mark) if *mark == CALLER => *mark = CLAIMED,
+                mark => {
+                    let repeated = mark.is_some_and(|mark| *mark == CLAIMED);
                     self.unclaim(&pages[..i]);
                     return Err(if repeated {
                         Error::RepeatedPage { page }
@@ -116,16 +118,12 @@ impl PagePool {
 
     /// Leaves claimed pages with their caller.
     pub(crate) fn unclaim(&mut self, pages: &[u32]) {
-        for &page in pages {
-            self.words[page as usize] = CALLER;
-        }
+        self.mark(pages, CALLER);
     }
 
     /// Passes claimed pages to the tree.
     pub(crate) fn adopt(&mut self, pages: &[u32]) {
-        for &page in pages {
-            self.words[page as usize] = TREE;
-        }
+        self.mark(pages, TREE);
         self.owned -= pages.len();
     }
 
@@ -137,9 +135,7 @@ impl PagePool {
 
     /// Takes claimed pages out of use without freeing them yet.
     pub(crate) fn defer(&mut self, pages: &[u32]) {
-        for &page in pages {
-            self.words[page as usize] = DEFERRED;
-        }
+        self.mark(pages, DEFERRED);
         self.owned -= pages.len();
         self.deferred += pages.len();
     }
@@ -152,43 +148,36 @@ impl PagePool {
 
     /// Frees pages of the tree, the last one first.
     pub(crate) fn give_up(&mut self, pages: &[u32]) {
-        for &page in pages.iter().rev() {
-            self.push(page);
-        }
+        self.stack.extend(pages.iter().rev());
+        self.mark(pages, FREE);
     }
 
     fn push_all(&mut self, pages: &[u32]) {
-        for &page in pages {
-            self.push(page);
-        }
+        self.stack.extend_from_slice(pages);
+        self.mark(pages, FREE);
     }
 
-    fn push(&mut self, page: u32) {
-        self.words[page as usize] = std::mem::replace(&mut self.head, page);
-        self.free += 1;
+    fn mark(&mut self, pages: &[u32], mark: Mark) {
+        for &page in pages {
+            self.marks[page as usize] = mark;
+        }
     }
 
     /// Compares counts, free list and owners; `tree` has one flag a page.
     pub(crate) fn check(&self, tree: &[bool]) -> Result<()> {
-        let mut listed = vec![false; self.words.len()];
-        let (mut page, mut length) = (self.head, 0);
-        while page != END {
+        let mut listed = vec![false; self.marks.len()];
+        for &page in &self.stack {
             if std::mem::replace(&mut listed[page as usize], true) {
                 return Err(Error::Corrupt(format!("page {page} is free twice")));
             }
-            length += 1;
-            page = self.words[page as usize];
-            if page > MAX_ID {
-                return Err(Error::Corrupt("free list leads to a page in use".into()));
-            }
         }
         let (mut with_caller, mut deferred) = (0, 0);
-        for (page, &word) in (0..).zip(&self.words) {
+        for (page, &mark) in (0..).zip(&self.marks) {
             let owner = self.owner(page);
-            with_caller += usize::from(word == CALLER);
-            deferred += usize::from(word == DEFERRED);
+            with_caller += usize::from(mark == CALLER);
+            deferred += usize::from(mark == DEFERRED);
             let is_free = listed[page as usize];
-            if word == CLAIMED
+            if mark == CLAIMED
                 || is_free != (owner == Some(Owner::Free))
                 || tree[page as usize] != (owner == Some(Owner::Tree))
             {
@@ -197,13 +186,10 @@ impl PagePool {
                 )));
             }
         }
-        let (got, need) = (
-            (self.free, self.owned, self.deferred),
-            (length, with_caller, deferred),
-        );
+        let (got, need) = ((self.owned, self.deferred), (with_caller, deferred));
         if got != need {
             return Err(Error::Corrupt(format!(
-                "free, owned, deferred counts differ: got {got:?}, need {need:?}"
+                "owned, deferred counts differ: got {got:?}, need {need:?}"
             )));
         }
         Ok(())

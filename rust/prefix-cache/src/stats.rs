@@ -65,7 +65,7 @@ impl PrefixCache {
         let counters = &self.counters;
         Stats {
             total: self.pool.total(),
-            free: self.pool.free,
+            free: self.pool.free(),
             evictable: self.tree.evictable,
             protected: self.tree.protected,
             owned: self.pool.owned,
