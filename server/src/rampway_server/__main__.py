@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from rampway_server import __version__
+from rampway_server.bench.cli import run_bench
 from rampway_server.errors import UsageError
 from rampway_server.flags import DEVICES, build_parser
 from rampway_server.logs import configure_logs
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(_info(), indent=2))  # noqa: T201 - its answer
         return 0
     try:
+        if args.command == "bench":
+            return run_bench(args)
         settings = parse_serve(args, os.environ)
         configure_logs(settings.log_level)
         # Only now: a wrong flag needs no web framework.

@@ -10,6 +10,7 @@ import difflib
 from pathlib import Path
 from typing import NoReturn
 
+from rampway_server.bench.cli import add_bench
 from rampway_server.engine.roofline import GPUS, MODELS
 from rampway_server.logs import LEVELS
 
@@ -38,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for add in (_model_flags, _engine_flags, _http_flags, _limit_flags):
         add(serve)
+    add_bench(commands)
     return parser
 
 
