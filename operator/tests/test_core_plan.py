@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from world_builders import World, basic_spec, names, world
+from world_builders import Behaviour, World, basic_spec, names, world
 
 from rampway_operator.core.actions import (
     CreateObject,
@@ -334,3 +334,20 @@ def test_given_steps_when_the_last_is_below_100_then_the_rollout_still_ends_ther
     w.set_image("v2")
     w.until_settled()
     assert {p.image for p in w.serving()} == {"v2"}
+
+
+def test_given_a_node_to_avoid_when_planned_then_the_template_is_seen_to_avoid_it_before_the_pod_goes() -> (
+    None
+):
+    """Deleted at once, the pod could be made again from the template of before."""
+    w = world().deploy()
+    w.behaviours = {"v2": Behaviour(bad_nodes=frozenset(w.nodes))}
+    w.set_image("v2")
+    seen: set[str] = set()
+    for _ in range(60):
+        kinds = {type(a).__name__ for a in planned(w)}
+        assert not {"PatchReplicaSet", "DeletePod"} <= kinds
+        seen |= kinds
+        w.tick()
+        w.advance(1)
+    assert {"PatchReplicaSet", "DeletePod"} <= seen
