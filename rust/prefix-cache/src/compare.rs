@@ -39,6 +39,7 @@ mod tests {
     use super::common_prefix;
 
     #[test]
+    #[cfg_attr(miri, ignore = "too much for an interpreter")]
     fn given_a_difference_anywhere_when_compared_then_whole_pages_before_it_count() {
         for page in [1, 4, 16, 512] {
             let a: Vec<u32> = (0..1024).collect();

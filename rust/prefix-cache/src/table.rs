@@ -144,6 +144,7 @@ mod tests {
     use super::ChildTable;
 
     #[test]
+    #[cfg_attr(miri, ignore = "too much for an interpreter")]
     fn given_similar_keys_when_hashed_then_they_spread_as_if_random() {
         for page_size in [1, 2, 16] {
             let table = ChildTable::new(page_size);

@@ -303,6 +303,7 @@ fn vllm_11186_given_a_prompt_cached_whole_when_all_but_one_token_is_asked_then_s
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
 fn sglang_38371_given_many_leaves_when_a_few_pages_are_evicted_then_only_the_oldest_are_touched() {
     let mut cache = PrefixCache::new(50_001, 1).unwrap();
     for leaf in 0..50_000 {
@@ -321,6 +322,7 @@ fn sglang_38371_given_many_leaves_when_a_few_pages_are_evicted_then_only_the_old
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
 fn sglang_36128_given_100_000_siblings_when_looked_up_then_each_is_found_directly() {
     let mut cache = PrefixCache::new(100_010, 1).unwrap();
     for child in 0..100_000 {
@@ -338,6 +340,7 @@ fn sglang_36128_given_100_000_siblings_when_looked_up_then_each_is_found_directl
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
 fn ghsa_rm76_given_many_first_pages_when_looked_up_then_only_equal_tokens_match() {
     let mut cache = PrefixCache::new(20_001, 2).unwrap();
     for i in 0..20_000 {
@@ -421,6 +424,7 @@ fn sglang_rust_poisoning_given_every_kind_of_misuse_when_refused_then_the_cache_
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
 fn dynamo_10774_given_ten_turnovers_of_the_pool_when_counted_then_nothing_grows() {
     let mut cache = PrefixCache::new(257, PAGE).unwrap();
     let mut steady = Stats::default();

@@ -63,6 +63,7 @@ fn given_a_leaf_two_requests_hold_when_one_extends_it_then_the_other_does_not_ho
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
 fn given_a_long_text_when_only_its_start_is_asked_then_the_rest_can_go_page_by_page() {
     let mut cache = PrefixCache::new(1025, 4).unwrap();
     let found = cache.match_lock(b"", &text(4096));

@@ -45,14 +45,14 @@ fn policy() -> impl Strategy<Value = Policy> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1024,
+        cases: if cfg!(miri) { 2 } else { 1024 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn given_any_operations_when_applied_then_cache_and_model_agree(
-        policy in policy(), ops in prop::collection::vec(op(), 1..60)
+        policy in policy(), ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 60 })
     ) {
         let mut world = World::new(policy);
         for op in ops {
