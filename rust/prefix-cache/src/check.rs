@@ -187,3 +187,55 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<()> {
         Err(Error::Corrupt(what()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Error, PrefixCache};
+
+    /// A cache with a split path, a lock, an owned page and one behind a fence.
+    fn lived_in() -> PrefixCache {
+        let mut cache = PrefixCache::new(32, 4).expect("sizes are right");
+        cache.set_quota(b"a", Some(20));
+        for text in [[1_u32; 16], [2; 16]] {
+            let found = cache.match_lock(b"a", &text);
+            let mut row = [0; 6];
+            assert!(cache.alloc(&mut row));
+            cache
+                .insert(found.handle, &text, &row)
+                .expect("pages are ours");
+            cache.free(&row[4..5], Some(3)).expect("it is ours");
+            cache.release(found.handle, None).expect("it is live");
+        }
+        let _held = cache.match_lock(b"a", &[1; 8]);
+        cache.check().expect("nothing is broken yet");
+        cache
+    }
+
+    #[test]
+    fn mini_sglang_149_given_any_broken_invariant_when_checked_then_it_is_found() {
+        type Damage = fn(&mut PrefixCache);
+        let damages: [(&str, Damage); 12] = [
+            ("evictable", |c| c.tree.evictable += 1),
+            ("protected", |c| c.tree.protected -= 1),
+            ("owned", |c| c.pool.owned += 1),
+            ("deferred", |c| c.pool.deferred -= 1),
+            ("locks", |c| c.tree.nodes[1].locks += 1),
+            ("children", |c| c.tree.nodes[0].children += 1),
+            ("hash", |c| c.tree.nodes[1].hash ^= 1),
+            ("length", |c| c.tree.nodes[2].len -= 1),
+            ("class", |c| {
+                c.tree.policy = crate::Policy::Lfu;
+                (1..4).for_each(|node| c.tree.nodes[node].hits = 9);
+            }),
+            ("only", |c| c.tree.nodes[0].only = 1),
+            ("namespace", |c| c.tree.nodes[1].namespace += 1),
+            ("pinned", |c| c.pins.pages += 1),
+        ];
+        for (what, damage) in damages {
+            let mut cache = lived_in();
+            damage(&mut cache);
+            let found = cache.check();
+            assert!(matches!(found, Err(Error::Corrupt(_))), "{what}: {found:?}");
+        }
+    }
+}

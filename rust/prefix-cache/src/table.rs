@@ -40,6 +40,13 @@ impl ChildTable {
         }
     }
 
+    /// Lets every key collide with every other: what an attacker who knew the secret could do.
+    #[cfg(test)]
+    pub(crate) fn forget_secret(&mut self) {
+        self.parent_secret = (0, 0);
+        self.secret.fill(0);
+    }
+
     /// Hashes a first page below `parent`: the sum of the products of pairs of words. The parent
     /// is known last, on a walk, and only its one product waits for it.
     #[inline]
@@ -159,6 +166,30 @@ mod tests {
             // 2^15 keys in 2^32 values: an eighth of a collision is expected.
             assert!(seen.len() + 4 > 64 * 512, "{} of {}", seen.len(), 64 * 512);
         }
+    }
+
+    #[test]
+    fn vllm_54727_given_keys_that_all_collide_when_looked_up_then_only_equal_tokens_match() {
+        let mut cache = crate::PrefixCache::new(600, 2).expect("sizes are right");
+        cache.tree.table.forget_secret();
+        // Two tokens and zeros: with no secret their products are all zero, and so is the sum.
+        for i in 0..200_u32 {
+            let found = cache.match_lock(b"", &[i, 0, 0, i]);
+            let mut row = [0; 2];
+            let held = cache.fill_pages(found.handle, &mut row).expect("it fits");
+            assert!(cache.alloc(&mut row[held..]));
+            cache
+                .insert(found.handle, &[i, 0, 0, i], &row)
+                .expect("they are ours");
+            cache.release(found.handle, None).expect("it is live");
+        }
+        for i in 0..200_u32 {
+            assert_eq!(cache.peek(b"", &[i, 0, 0, i]), 4);
+            assert_eq!(cache.peek(b"", &[i, 0, 0, i + 1]), 2);
+        }
+        cache.check().expect("nothing is broken");
+        assert_eq!(cache.evict(100), 100);
+        cache.check().expect("nothing is broken");
     }
 
     #[test]

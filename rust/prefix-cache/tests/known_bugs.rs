@@ -444,3 +444,131 @@ fn dynamo_10774_given_ten_turnovers_of_the_pool_when_counted_then_nothing_grows(
     assert_eq!(cache.stats().nodes, 0);
     cache.check().unwrap();
 }
+
+#[test]
+fn sglang_6888_given_load_of_every_kind_when_it_ends_then_every_page_is_accounted_for_at_each_step()
+{
+    let mut cache = cache(24);
+    let mut open = Vec::new();
+    for step in 0..200_u32 {
+        let text = run(100 * (step % 3), 4 + 4 * (step % 5));
+        let found = cache.match_lock(NS, &text);
+        let mut row = vec![0; text.len() / PAGE];
+        let held = cache.fill_pages(found.handle, &mut row).unwrap();
+        if cache.alloc(&mut row[held..]) {
+            let done = cache.insert(found.handle, &text, &row).unwrap();
+            cache.free(&done.duplicates, Some(u64::from(step))).unwrap();
+            open.push(found.handle);
+        } else {
+            cache.release(found.handle, None).unwrap();
+        }
+        if open.len() > 2 {
+            cache
+                .release(open.remove(0), Some(u64::from(step)))
+                .unwrap();
+        }
+        cache.retire(u64::from(step.saturating_sub(2)));
+        pages(&cache); // adds up
+        cache.check().unwrap();
+    }
+    cache.release_many(&open, None).unwrap();
+    cache.retire(1000);
+    let [free, evictable, protected, owned, deferred] = pages(&cache);
+    assert_eq!(
+        (free + evictable, protected, owned, deferred),
+        (23, 0, 0, 0)
+    );
+}
+
+#[test]
+fn mllm_656_given_a_split_at_every_page_when_locked_and_released_then_evictable_is_exact() {
+    for cut in 1..8 {
+        let mut cache = cache(16);
+        serve(&mut cache, NS, &run(0, 32));
+        let long = cache.match_lock(NS, &run(0, 32));
+        let short = cache.match_lock(NS, &run(0, 4 * cut));
+        assert_eq!(pages(&cache), [7, 0, 8, 0, 0]);
+        cache.release(long.handle, None).unwrap();
+        let cut = cut as usize;
+        assert_eq!(pages(&cache), [7, 8 - cut, cut, 0, 0]);
+        cache.release(short.handle, None).unwrap();
+        assert_eq!(pages(&cache), [7, 8, 0, 0, 0]);
+        cache.check().unwrap();
+    }
+}
+
+#[test]
+fn sglang_36855_given_requests_that_never_publish_when_they_end_then_the_pool_is_whole() {
+    let mut cache = cache(8);
+    for _ in 0..100 {
+        let found = cache.match_lock(NS, &run(0, 20));
+        let mut row = [0; 5];
+        for chunk in row.chunks_mut(2) {
+            assert!(cache.alloc(chunk)); // chunk by chunk
+        }
+        cache.free(&row, None).unwrap();
+        cache.release(found.handle, None).unwrap();
+        assert_eq!(pages(&cache), [7, 0, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn sglang_35635_given_a_partial_last_page_when_published_then_it_is_the_callers_and_not_cached() {
+    let mut cache = cache(8);
+    let found = cache.match_lock(NS, &run(0, 11));
+    let mut row = [0; 3];
+    assert!(cache.alloc(&mut row));
+    assert_eq!(
+        cache.insert(found.handle, &run(0, 11), &row).unwrap().held,
+        2
+    );
+    assert_eq!(cache.peek(NS, &run(0, 11)), 8);
+    assert_eq!(pages(&cache), [4, 0, 2, 1, 0]);
+}
+
+#[test]
+fn sglang_38140_given_a_page_cached_by_another_when_published_then_ours_stays_ours_until_freed() {
+    let mut cache = cache(8);
+    let (one, two) = (
+        cache.match_lock(NS, &run(0, 8)),
+        cache.match_lock(NS, &run(0, 8)),
+    );
+    let (mut first, mut second) = ([0; 2], [0; 2]);
+    assert!(cache.alloc(&mut first) && cache.alloc(&mut second));
+    cache.insert(one.handle, &run(0, 8), &first).unwrap();
+    let done = cache.insert(two.handle, &run(0, 8), &second).unwrap();
+    // A batch that was built with `second` may still read it; nobody else can get it.
+    assert_eq!(done.duplicates, second);
+    assert_eq!(pages(&cache), [3, 0, 2, 2, 0]);
+    cache.free(&done.duplicates, Some(9)).unwrap();
+    assert!(!cache.alloc(&mut [0; 4]));
+    cache.retire(9);
+    assert!(cache.alloc(&mut [0; 4]));
+}
+
+#[test]
+fn vllm_41400_first_given_pages_whose_step_still_runs_when_another_asks_then_they_are_not_visible()
+{
+    let mut cache = cache(8);
+    let one = cache.match_lock(NS, &run(0, 8));
+    let mut row = [0; 2];
+    assert!(cache.alloc(&mut row));
+    assert_eq!(cache.peek(NS, &run(0, 8)), 0); // the step writes them now
+    cache.insert(one.handle, &run(0, 8), &row).unwrap(); // it has ended
+    assert_eq!(cache.peek(NS, &run(0, 8)), 8);
+}
+
+#[test]
+fn sglang_22337_given_one_insert_when_it_returns_then_the_handle_holds_all_without_another_match() {
+    let mut cache = cache(16);
+    let found = cache.match_lock(NS, &run(0, 32));
+    let mut row = [0; 8];
+    assert!(cache.alloc(&mut row));
+    for computed in [8, 16, 32] {
+        cache.insert(found.handle, &run(0, computed), &row).unwrap();
+        let mut held = [0; 8];
+        let n = cache.fill_pages(found.handle, &mut held).unwrap();
+        assert_eq!(held[..n], row[..computed as usize / PAGE]);
+    }
+    assert_eq!(cache.stats().lookups, 1);
+}

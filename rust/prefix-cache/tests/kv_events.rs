@@ -93,3 +93,30 @@ fn given_cached_pages_when_all_are_cleared_then_one_event_says_so() {
     assert_eq!(cache.clear(), 2);
     assert_eq!(cache.drain_events().events, [Event::Cleared]);
 }
+
+#[test]
+fn dynamo_8197_given_lost_events_when_told_anew_then_no_block_hangs_below_an_unknown_parent() {
+    let mut cache = PrefixCache::new(64, 2).unwrap();
+    cache.enable_events(1);
+    for i in 0..8 {
+        publish(&mut cache, b"tenant", &[1, 1, i, i]);
+        publish(&mut cache, b"tenant", &[1, 1, i, i, 7, 7]);
+    }
+    assert!(cache.drain_events().lost > 0);
+    cache.enable_events(1000);
+    let mut known = std::collections::HashSet::new();
+    for event in cache.drain_events().events {
+        if let Event::Stored {
+            parent,
+            blocks,
+            namespace,
+            ..
+        } = event
+        {
+            assert_eq!(*namespace, *b"tenant");
+            assert!(parent.is_none_or(|parent| known.contains(&parent)));
+            known.extend(blocks);
+        }
+    }
+    assert_eq!(known.len(), cache.stats().evictable);
+}
