@@ -53,7 +53,8 @@ class Story:
     _verdicts: dict[str, str] = field(default_factory=dict)
 
     def skip_past(self) -> None:
-        """Take all decisions made so far as told."""
+        """Take all that happened so far as told."""
+        self.moments.clear()
         for decision in self.kube.get("infd", self.name).get("status", {}).get("decisions", ()):
             self._decisions.add((decision["at"], decision["reason"]))
 

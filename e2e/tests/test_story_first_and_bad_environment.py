@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stage_builders import NAME, OLD_LIBSTDCXX, change, deploy, load
 
-from harness.kube import Kube
+from harness.kube import Kube, wait_until
 from harness.sightings import instant, watch_pods
 from harness.story import Story, condition
 
@@ -33,6 +33,7 @@ def test_given_an_old_libstdcxx_when_rolled_out_then_it_is_gone_in_seconds_witho
     story = deploy(kube)
     traffic = load(kube)
     traffic.start()
+    wait_until("twenty answers", lambda: (traffic.progress or [{}])[-1].get("answered", 0) > 20, 60)
     with watch_pods(kube, NAME) as sightings:
         generation = change(kube, story, {"engine": {"image": OLD_LIBSTDCXX}})
         reason, message = story.until_ended(generation, timeout=120)

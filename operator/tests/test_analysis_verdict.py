@@ -521,3 +521,35 @@ def test_given_no_errors_yet_when_power_is_shown_then_the_limit_itself_is_not_cl
     _, found = after(spec(ERRORS), windows(8))
     assert "undecided" in found.verdicts[0].message
     assert "0.5 % would have been seen" not in found.verdicts[0].message
+
+
+def test_given_edges_pinned_in_a_moment_of_trouble_when_all_is_fast_again_then_they_are_chosen_anew() -> (
+    None
+):
+    # Seen on a real cluster: the planning windows fell into a restart, the edge lay above everything that
+    # followed, and 1,800 requests of equal builds stayed undecided.
+    wanted = spec(replace(TAIL, min_samples=50))
+    slow = [window(arm(latencies=[9.0] * 50), arm(latencies=[9.0] * 50), at=0)]
+    state, _ = after(wanted, slow)
+    assert state.evidence[0].reference_edge == pytest.approx(9.0, rel=0.2)
+
+    fast = [0.1 * 1.01**i for i in range(50)]
+    windows = [window(arm(latencies=fast), arm(latencies=fast), at=i) for i in range(1, 40)]
+    spent = [state.evidence[0].alpha_spent]
+    for one in windows:
+        state, found = after(wanted, [one], state)
+        spent.append(state.evidence[0].alpha_spent)
+    assert state.evidence[0].reference_edge == pytest.approx(0.157, rel=0.2)
+    assert found.verdicts[0].verdict is Verdict.PASS
+    assert spent == sorted(spent), "what looks have spent stays spent"
+
+
+def test_given_edges_that_the_reference_still_reaches_when_judged_then_they_stay() -> None:
+    wanted = spec(TAIL)
+    mixed = [*[0.1] * 45, *[1.0] * 5]
+    windows = [window(arm(latencies=mixed), arm(latencies=mixed), at=i) for i in range(3)]
+    state, _ = after(wanted, windows)
+    pinned = state.evidence[0].reference_edge
+    more = [window(arm(latencies=mixed), arm(latencies=mixed), at=i) for i in range(3, 30)]
+    state, _ = after(wanted, more, state)
+    assert state.evidence[0].reference_edge == pinned

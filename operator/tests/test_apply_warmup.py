@@ -40,7 +40,8 @@ async def test_given_prompts_when_warmed_in_rounds_then_the_rate_rises_and_no_mo
 ) -> None:
     async with EnginePod() as engine:
         warmup = warmup_of(http, engine)
-        await run_slice(warmup, 24)
+        for budget in (24, 14, 4):
+            await run_slice(warmup, budget)
     assert warmup.progress.candidate_rounds == (0.0, 0.8)
     assert warmup.progress.requests_sent == len(engine.requests) == 24
     assert warmup.progress.prompts == 10
@@ -58,6 +59,17 @@ async def test_given_a_slice_that_ends_in_a_round_when_the_next_begins_then_the_
         await run_slice(warmup, 6)
     assert warmup.progress.candidate_rounds == (0.0,)
     assert [body["prompt"] for _, body in engine.requests] == [f"p{n}" for n in range(10)]
+
+
+async def test_given_a_large_budget_when_a_round_ends_then_nothing_is_sent_before_somebody_decides(
+    http: PodHttp,
+) -> None:
+    # What is sent after the caches are steady would count as users' requests in the judging windows.
+    async with EnginePod() as engine:
+        warmup = warmup_of(http, engine)
+        await run_slice(warmup, 2000)
+        assert len(engine.requests) == warmup.progress.requests_sent == 10
+        assert warmup.progress.candidate_rounds == (0.0,)
 
 
 async def test_given_two_arms_when_warmed_then_both_get_the_same_prompts_and_have_rates_of_their_own(
@@ -86,6 +98,7 @@ async def test_given_answers_without_cached_tokens_when_warmed_then_the_pods_cou
 
         warmup = warmup_of(http, engine, count)
         await run_slice(warmup, 20)
+        await run_slice(warmup, 10)
     assert warmup.progress.candidate_rounds == (0.0, 0.8)
 
 
@@ -96,6 +109,7 @@ async def test_given_neither_usage_nor_counters_when_warmed_then_no_rate_is_made
         engine.usage = False
         warmup = warmup_of(http, engine)
         await run_slice(warmup, 20)
+        await run_slice(warmup, 10)
     assert warmup.progress.candidate_rounds == ()
     assert warmup.progress.requests_sent == 20
 

@@ -143,7 +143,7 @@ class Warmup:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _slice(self, budget: int, prompts: Prompts, done: Callable[[], None]) -> None:
-        """About `budget` requests, both arms together, in about SLICE_SECONDS."""
+        """About `budget` requests, both arms together, in about SLICE_SECONDS, at most to a round's end."""
         loop = asyncio.get_running_loop()
         pods = [(ip, self._candidate) for ip in self.pods[0]]
         pods += [(ip, self._baseline) for ip in self.pods[1]]
@@ -157,9 +157,14 @@ class Warmup:
             await asyncio.gather(*(self._send(ip, arm, body) for body in chunk for ip, arm in pods))
             budget -= len(chunk) * len(pods)
             self._position += len(chunk)
-            if self._position >= len(prompts.bodies):
+            ended = self._position >= len(prompts.bodies)
+            if ended:
                 await self._end_round()
             self._show(len(prompts.bodies))
+            if ended:
+                # Whether there is to be another round is decided first: requests that come after the
+                # caches are steady would be taken for users' in the windows that judge.
+                break
             if self._failures - failed_before == len(chunk) * len(pods):
                 self._not_before = loop.time() + RETRY_SECONDS
                 break

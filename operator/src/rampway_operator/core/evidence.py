@@ -19,7 +19,7 @@ from rampway_operator.core.measures import (
     unusable,
 )
 from rampway_operator.core.observed import ArmWindow, Window
-from rampway_operator.core.planning import await_steady, plan_edges
+from rampway_operator.core.planning import await_steady, edges_are_dead, plan_edges
 from rampway_operator.core.spec import Objective
 from rampway_operator.core.state import Evidence, Sums
 from rampway_operator.core.sums import add, grouped, merged
@@ -136,9 +136,31 @@ def _fold_latency(
     theirs = histogram_of(objective.metric, reference)
     assert ours is not None, "unusable() has looked"
     assert theirs is not None, "unusable() has looked"
+    if edges_are_dead(objective, merged(evidence.sums, evidence.pending)):
+        evidence = _edges_given_up(evidence)
     if evidence.reference_edge is None or evidence.candidate_edge is None:
         return plan_edges(objective, evidence, window, ours, theirs)
     candidate = latency(objective, window.candidate, ours, evidence.candidate_edge)
     other = latency(objective, reference, theirs, evidence.reference_edge)
     same = latency(objective, reference, theirs, evidence.candidate_edge)
     return _voted(evidence, candidate, other, same.x)
+
+
+def _edges_given_up(evidence: Evidence) -> Evidence:
+    """The evidence without edges and what they counted. Error budget that looks have spent stays spent."""
+    return replace(
+        evidence,
+        voting=False,
+        sums=Sums(),
+        step_sums=Sums(),
+        pending=Sums(),
+        groups=(),
+        inflation=1.0,
+        reference_edge=None,
+        candidate_edge=None,
+        planning=(),
+        fail_level=0.0,
+        step_level=0.0,
+        pass_level=0.0,
+        passed=False,
+    )

@@ -12,16 +12,20 @@ from rampway_operator.core.buckets import fine_edge, survival
 from rampway_operator.core.measures import histogram_of
 from rampway_operator.core.observed import ArmWindow, Histogram, Window
 from rampway_operator.core.spec import Objective
-from rampway_operator.core.state import Evidence
+from rampway_operator.core.state import Evidence, Sums
 
 __all__ = [
     "PLANNING_EXCEEDANCES",
     "await_steady",
+    "edges_are_dead",
     "plan_edges",
 ]
 
 PLANNING_EXCEEDANCES = 4
 """Requests beyond the quantile that planning windows must have before edges are pinned."""
+
+DEAD_EXCEEDANCES = 12
+"""Requests due beyond the reference's edge, none of which came, after which the edge is given up."""
 
 STEADY_WINDOWS = 2
 
@@ -63,6 +67,17 @@ def plan_edges(
     if high is None:
         return replace(evidence, planning=planning)
     return replace(evidence, planning=(), voting=True, reference_edge=low, candidate_edge=high)
+
+
+def edges_are_dead(objective: Objective, sums: Sums) -> bool:
+    """Whether no request of either arm comes near the edges, so that no number of them decides anything.
+
+    Planning windows that fell into a moment of trouble pin edges that lie above everything that follows.
+    A share 1 - q of the reference was to lie beyond its edge; that none of so many does has a chance of
+    e^-12. The sums include windows that no look has judged.
+    """
+    due = sums.rr * (1.0 - float(objective.tail or objective.quantile or 0))
+    return sums.xc == 0.0 and sums.xr == 0.0 and due >= DEAD_EXCEEDANCES
 
 
 def await_steady(
