@@ -1,18 +1,19 @@
 //! Where the tokens and page ids of nodes lie: contiguous runs that several nodes may share.
 //!
 //! All nodes of a segment form one chain of the tree, so the deepest is always evicted first and
-//! a segment only ever loses its tail: a split needs no copy, a trim leaves no hole. Tokens and
-//! pages share one allocation: eviction, which reads cold memory, touches one block and not two.
+//! a segment only ever loses its tail: a split needs no copy, a trim leaves no hole. Page ids and
+//! tokens share one allocation, ids first: eviction, which finds all memory cold, reads only the
+//! line with the ids and the allocator's header before them.
 
 use std::ops::Range;
 
 use crate::TokenId;
 use crate::tree::to_u32;
 
-/// The tokens, then the ids, of up to `room` pages, of which the first `len` are in use.
+/// The ids, then the tokens, of up to `room` pages, of which the first `len` are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Segment {
-    /// `room * page_size` tokens, then `room` page ids.
+    /// `room` page ids, then `room * page_size` tokens.
     words: Box<[u32]>,
     room: u32,
     len: u32,
@@ -21,8 +22,8 @@ pub(crate) struct Segment {
 impl Segment {
     pub(crate) fn new<T: TokenId>(tokens: &[T], pages: &[u32]) -> Self {
         let mut words = Vec::with_capacity(tokens.len() + pages.len());
-        words.extend(tokens.iter().map(|token| token.id()));
         words.extend_from_slice(pages);
+        words.extend(tokens.iter().map(|token| token.id()));
         let len = to_u32(pages.len());
         Self {
             words: words.into_boxed_slice(),
@@ -39,14 +40,14 @@ impl Segment {
     /// The tokens of these pages.
     #[inline]
     pub(crate) fn tokens(&self, pages: Range<usize>, page_size: usize) -> &[u32] {
-        &self.words[pages.start * page_size..pages.end * page_size]
+        let first = self.room as usize;
+        &self.words[first + pages.start * page_size..first + pages.end * page_size]
     }
 
     /// The ids of these pages.
     #[inline]
-    pub(crate) fn pages(&self, pages: Range<usize>, page_size: usize) -> &[u32] {
-        let ids = self.room as usize * page_size;
-        &self.words[ids + pages.start..ids + pages.end]
+    pub(crate) fn pages(&self, pages: Range<usize>) -> &[u32] {
+        &self.words[pages]
     }
 
     /// Appends; grows by a quarter, so that growing page by page stays linear.
@@ -55,9 +56,8 @@ impl Segment {
         if len > self.room as usize {
             self.resize(len.max(self.len() + self.len() / 4), page_size);
         }
-        let ids = self.room as usize * page_size + self.len();
-        self.words[ids..ids + pages.len()].copy_from_slice(pages);
-        let from = self.len() * page_size;
+        self.words[self.len as usize..len].copy_from_slice(pages);
+        let from = self.room as usize + self.len() * page_size;
         let new = &mut self.words[from..from + tokens.len()];
         for (word, token) in new.iter_mut().zip(tokens) {
             *word = token.id();
@@ -85,9 +85,9 @@ impl Segment {
 
     fn resize(&mut self, room: usize, page_size: usize) {
         let mut words = Vec::with_capacity(room * (page_size + 1));
+        words.extend_from_slice(self.pages(0..self.len()));
+        words.resize(room, 0);
         words.extend_from_slice(self.tokens(0..self.len(), page_size));
-        words.resize(room * page_size, 0);
-        words.extend_from_slice(self.pages(0..self.len(), page_size));
         words.resize(room * (page_size + 1), 0);
         self.words = words.into_boxed_slice();
         self.room = to_u32(room);
@@ -110,7 +110,7 @@ mod tests {
             let words = segment.words.len();
             assert!(segment.waste(PAGE) <= 128.max(words / 4), "{left}");
             assert_eq!(segment.tokens(0..left, PAGE), &tokens[..left * PAGE]);
-            assert_eq!(segment.pages(0..left, PAGE), &pages[..left]);
+            assert_eq!(segment.pages(0..left), &pages[..left]);
         }
     }
 
@@ -125,7 +125,7 @@ mod tests {
             assert!(segment.waste(PAGE) <= segment.words.len() / 5);
             let last = segment.len() - 1;
             assert_eq!(segment.tokens(last..last + 1, PAGE), [page; PAGE]);
-            assert_eq!(segment.pages(last..last + 1, PAGE), [page]);
+            assert_eq!(segment.pages(last..last + 1), [page]);
         }
         assert!(moves < 40, "{moves}");
     }

@@ -154,10 +154,6 @@ impl Tree {
                 break;
             }
             newly += self.lock(child, hits);
-            let above = &mut self.nodes[node];
-            if above.only == NIL && above.children == 1 {
-                above.only = child;
-            }
             node = child;
             rest = &rest[pages * self.page_size..];
         }
@@ -207,7 +203,7 @@ impl Tree {
         if node.is_root() {
             return &[];
         }
-        self.segments[node.segment].pages(node.span(), self.page_size)
+        self.segments[node.segment].pages(node.span())
     }
 
     /// `node` and its ancestors, the root last.
@@ -383,7 +379,7 @@ impl Tree {
         n.len -= to_u32(given);
         let emptied = n.len == 0;
         let segment = &mut self.segments[n.segment];
-        let tail = segment.pages(span.end - given..span.end, self.page_size);
+        let tail = segment.pages(span.end - given..span.end);
         pool.give_up(tail);
         if let Some(log) = log {
             log.removed(tail);

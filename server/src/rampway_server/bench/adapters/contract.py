@@ -41,6 +41,12 @@ class Contestant(Protocol):
     def let_go(self) -> None:
         """Undo what `find` holds."""
 
+    def looking_up(self, key: Any) -> Callable[[], Any]:
+        """Return the one call that looks the text up, to be made many times."""
+
+    def let_go_of(self, found: list[Any]) -> None:
+        """Undo what these results of such a call hold."""
+
     def lock_unlock(self, key: Any, samples: int) -> list[float]:
         """Return nanoseconds to lock and unlock the cached text, each time."""
 

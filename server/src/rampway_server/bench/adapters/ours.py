@@ -6,6 +6,7 @@ Knows no peer.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from rampway_server.bench.adapters.contract import PAGE, MissingError, timed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 __all__ = ["open_python", "open_rust", "open_rust_wide"]
@@ -45,6 +48,12 @@ class _Ours:
 
     def let_go(self) -> None:
         self._cache.release(self._handle)
+
+    def looking_up(self, key: Any) -> Callable[[], Any]:
+        return partial(self._match, NAMESPACE, key)
+
+    def let_go_of(self, found: list[Any]) -> None:
+        self._cache.release_many([handle for handle, _ in found])
 
     def lock_unlock(self, key: Any, samples: int) -> list[float]:
         """One call finds and locks, so: that and release, less finding alone."""

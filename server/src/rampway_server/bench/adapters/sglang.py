@@ -9,12 +9,14 @@ import importlib
 import importlib.util
 import time
 from array import array
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rampway_server.bench.adapters.contract import PAGE, MissingError, timed
 from rampway_server.bench.adapters.stand_in import stand_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
@@ -92,6 +94,12 @@ class _RustCore:
     def let_go(self) -> None:
         """Matching alone locks nothing."""
 
+    def looking_up(self, key: Any) -> Callable[[], Any]:
+        return partial(self.find, key)
+
+    def let_go_of(self, found: list[Any]) -> None:
+        """Matching alone locks nothing."""
+
     def lock_unlock(self, key: Any, samples: int) -> list[float]:
         node = self._core.match_prefix(self._b.MatchParamsBinding(key=key)).last_device_node_id
         return timed(lambda: self._unlock(node, self._core.inc_lock_ref(node, [])), samples)
@@ -163,6 +171,12 @@ class _PythonTree:
         return len(self._cache.match_prefix(params).device_indices)
 
     def let_go(self) -> None:
+        """Matching alone locks nothing."""
+
+    def looking_up(self, key: Any) -> Callable[[], Any]:
+        return partial(self.find, key)
+
+    def let_go_of(self, found: list[Any]) -> None:
         """Matching alone locks nothing."""
 
     def lock_unlock(self, key: Any, samples: int) -> list[float]:

@@ -9,6 +9,7 @@ import importlib
 import logging
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rampway_server.bench.adapters.contract import PAGE, MissingError, timed
 from rampway_server.bench.adapters.stand_in import stand_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
@@ -53,6 +55,12 @@ class _BlockPool:
         return len(self._look_up(self._hashes(key))) * PAGE
 
     def let_go(self) -> None:
+        """Looking up alone locks nothing."""
+
+    def looking_up(self, key: Any) -> Callable[[], Any]:
+        return partial(self.find, key)
+
+    def let_go_of(self, found: list[Any]) -> None:
         """Looking up alone locks nothing."""
 
     def lock_unlock(self, key: Any, samples: int) -> list[float]:
