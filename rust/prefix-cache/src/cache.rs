@@ -335,15 +335,12 @@ impl PrefixCache {
             return node;
         }
         self.pool.adopt(adopted);
-        let parent = self.tree.pages(node).last().copied();
         let tokens = &tokens[..adopted.len() * self.tree.page_size];
-        let node = self.tree.grow(node, tokens, adopted, priority);
         if let Some(log) = &mut self.events {
-            let cached = self.tree.tokens(node);
-            let stored = &cached[cached.len() - tokens.len()..];
-            log.stored(self.tree.namespace_of(node), parent, adopted, stored);
+            let parent = self.tree.pages(node).last().copied();
+            log.stored(self.tree.namespace_of(node), parent, adopted, tokens);
         }
-        node
+        self.tree.grow(node, tokens, adopted, priority)
     }
 
     /// Raises the priority of what `handle` protects, and of what is inserted through it later,

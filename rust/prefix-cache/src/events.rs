@@ -9,8 +9,8 @@ use std::collections::{HashSet, VecDeque};
 
 use sha2::{Digest, Sha256};
 
-use crate::PrefixCache;
 use crate::tree::Tree;
+use crate::{PrefixCache, TokenId};
 
 /// A change of what is cached, in the order it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +67,12 @@ impl EventLog {
     }
 
     /// Tells that `pages` with `tokens` were published after the page `parent`.
-    pub(crate) fn stored(
+    pub(crate) fn stored<T: TokenId>(
         &mut self,
         namespace: &[u8],
         parent: Option<u32>,
         pages: &[u32],
-        tokens: &[u32],
+        tokens: &[T],
     ) {
         let mut chain = parent.map_or_else(|| seed(namespace), |page| self.hashes[page as usize]);
         let parent = parent.map(|_| name(&chain));
@@ -87,7 +87,7 @@ impl EventLog {
             namespace: namespace.into(),
             parent,
             blocks,
-            tokens: tokens.to_vec(),
+            tokens: tokens.iter().map(|token| token.id()).collect(),
         });
     }
 
@@ -141,10 +141,10 @@ fn seed(namespace: &[u8]) -> BlockHash {
         .into()
 }
 
-fn link(parent: &BlockHash, tokens: &[u32]) -> BlockHash {
+fn link<T: TokenId>(parent: &BlockHash, tokens: &[T]) -> BlockHash {
     let mut hash = Sha256::new().chain_update(parent);
     for token in tokens {
-        hash.update(token.to_le_bytes());
+        hash.update(token.id().to_le_bytes());
     }
     hash.finalize().into()
 }

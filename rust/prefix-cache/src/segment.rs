@@ -10,10 +10,10 @@ use std::ops::Range;
 use crate::TokenId;
 use crate::tree::to_u32;
 
-/// The ids, then the tokens, of up to `room` pages, of which the first `len` are in use.
+/// The ids, then the tokens, of pages; the first `len` of each are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Segment {
-    /// `room` page ids, then `room * page_size` tokens.
+    /// `room` page ids, then tokens; a tail of either may be spare.
     words: Box<[u32]>,
     room: u32,
     len: u32,
@@ -53,7 +53,8 @@ impl Segment {
     /// Appends; grows by a quarter, so that growing page by page stays linear.
     pub(crate) fn extend<T: TokenId>(&mut self, tokens: &[T], pages: &[u32], page_size: usize) {
         let len = self.len() + pages.len();
-        if len > self.room as usize {
+        let room = self.room as usize;
+        if len > room || room + len * page_size > self.words.len() {
             self.resize(len.max(self.len() + self.len() / 4), page_size);
         }
         self.words[self.len as usize..len].copy_from_slice(pages);
@@ -67,20 +68,27 @@ impl Segment {
 
     /// Keeps the first `pages` pages; gives memory back when a quarter is waste.
     pub(crate) fn truncate(&mut self, pages: usize, page_size: usize) {
-        /// Not worth the copy below this many words.
+        /// Words below which it is not worth the call.
         const WORTH_IT: usize = 128;
         self.len = to_u32(pages);
-        let room = self.room as usize;
-        let waste = (room - pages) * (page_size + 1);
-        if waste > WORTH_IT && room - pages > room / 4 {
-            self.resize(pages, page_size);
+        let (room, used) = (self.room as usize, pages * page_size);
+        let waste = self.words.len() - room - used;
+        if waste <= WORTH_IT.max(self.words.len() / 4) {
+            return;
         }
+        if room - pages > WORTH_IT.max(used / 4) {
+            return self.resize(pages, page_size);
+        }
+        // Spare ids stay: cutting off tokens alone needs no copy.
+        let mut words = std::mem::take(&mut self.words).into_vec();
+        words.truncate(room + used);
+        self.words = words.into_boxed_slice();
     }
 
-    /// Bytes allocated beyond what is in use.
+    /// Words allocated beyond what is in use.
     #[cfg(test)]
     fn waste(&self, page_size: usize) -> usize {
-        (self.room as usize - self.len()) * (page_size + 1)
+        self.words.len() - self.len() * (page_size + 1)
     }
 
     fn resize(&mut self, room: usize, page_size: usize) {
@@ -101,14 +109,15 @@ mod tests {
     const PAGE: usize = 16;
 
     #[test]
-    fn given_a_segment_that_shrinks_page_by_page_then_at_most_a_quarter_or_a_few_words_are_waste() {
+    fn given_a_segment_that_shrinks_page_by_page_then_half_of_it_or_a_few_words_are_waste_at_most()
+    {
         let tokens: Vec<u32> = (0..4096).collect();
         let pages: Vec<u32> = (1000..1256).collect();
         let mut segment = Segment::new(&tokens, &pages);
         for left in (0..256).rev() {
             segment.truncate(left, PAGE);
             let words = segment.words.len();
-            assert!(segment.waste(PAGE) <= 128.max(words / 4), "{left}");
+            assert!(segment.waste(PAGE) <= 256.max(words / 2), "{left}");
             assert_eq!(segment.tokens(0..left, PAGE), &tokens[..left * PAGE]);
             assert_eq!(segment.pages(0..left), &pages[..left]);
         }

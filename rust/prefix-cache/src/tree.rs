@@ -322,41 +322,70 @@ impl Tree {
         upper
     }
 
-    /// Adds pages below `node`, which the caller has locked; returns the locked node they are in.
+    /// Adds pages below `node`, which the caller has locked; returns the locked node they end in.
     ///
     /// A leaf nobody else has locked grows in place if the policy lets it, so a prompt computed
-    /// in chunks, or a conversation, is one node and not a chain.
+    /// in chunks, or a conversation, is one node and not a chain; up to the longest run.
     pub(crate) fn grow<T: TokenId>(
         &mut self,
-        node: u32,
+        mut node: u32,
+        mut tokens: &[T],
+        mut pages: &[u32],
+        priority: u8,
+    ) -> u32 {
+        self.protected += pages.len();
+        let n = &self.nodes[node];
+        self.quotas.count_added(n.namespace, pages.len());
+        let ours_alone = !n.is_root() && n.locks == 1 && n.children == 0;
+        if ours_alone && self.policy.may_join(n, priority) {
+            let room = self.longest_run().saturating_sub(n.span().end);
+            let joining = room.min(pages.len());
+            let segment = &mut self.segments[n.segment];
+            segment.extend(
+                &tokens[..joining * self.page_size],
+                &pages[..joining],
+                self.page_size,
+            );
+            self.nodes[node].len += to_u32(joining);
+            (tokens, pages) = (&tokens[joining * self.page_size..], &pages[joining..]);
+        }
+        let run = self.longest_run();
+        for (tokens, pages) in tokens.chunks(run * self.page_size).zip(pages.chunks(run)) {
+            node = self.add_leaf(node, tokens, pages, priority);
+        }
+        node
+    }
+
+    /// The pages of the longest run in one allocation: below the size from which allocators ask
+    /// the system for fresh pages each time, which costs more than a node.
+    fn longest_run(&self) -> usize {
+        const BYTES: usize = 96 * 1024;
+        (BYTES / (4 * (self.page_size + 1))).max(1)
+    }
+
+    /// Adds a locked leaf below the locked `parent`.
+    fn add_leaf<T: TokenId>(
+        &mut self,
+        parent: u32,
         tokens: &[T],
         pages: &[u32],
         priority: u8,
     ) -> u32 {
-        self.protected += pages.len();
-        let n = &mut self.nodes[node];
-        let namespace = n.namespace;
-        self.quotas.count_added(namespace, pages.len());
-        let ours_alone = !n.is_root() && n.locks == 1 && n.children == 0;
-        if ours_alone && self.policy.may_join(n, priority) {
-            n.len += to_u32(pages.len());
-            self.segments[n.segment].extend(tokens, pages, self.page_size);
-            return node;
-        }
-        n.children += 1;
-        let first_child = n.children == 1;
+        let above = &mut self.nodes[parent];
+        above.children += 1;
+        let (first_child, namespace) = (above.children == 1, above.namespace);
         let leaf = self.nodes.add(Node {
-            parent: node,
+            parent,
             namespace,
             segment: self.segments.add(Segment::new(tokens, pages)),
             len: to_u32(pages.len()),
-            hash: self.table.hash(node, &tokens[..self.page_size]),
+            hash: self.table.hash(parent, &tokens[..self.page_size]),
             locks: 1,
             priority,
             ..Node::default()
         });
         self.table.add(leaf, |node| self.nodes[node].hash);
-        self.nodes[node].only = if first_child { leaf } else { NIL };
+        self.nodes[parent].only = if first_child { leaf } else { NIL };
         leaf
     }
 

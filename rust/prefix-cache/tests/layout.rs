@@ -80,3 +80,29 @@ fn given_a_long_text_when_only_its_start_is_asked_then_the_rest_can_go_page_by_p
     assert_eq!((cache.evict(1), nodes(&cache)), (0, 1));
     cache.check().unwrap();
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
+fn given_a_very_long_text_when_published_in_parts_then_it_is_a_chain_of_long_runs_found_whole() {
+    let mut cache = PrefixCache::new(16_000, 16).unwrap();
+    cache.enable_events(100);
+    let (long, longer) = (text(16 * 5000), text(16 * 12_000));
+    let mut row = vec![0; 12_000];
+    let found = cache.match_lock(b"", &longer);
+    assert!(cache.alloc(&mut row));
+    assert_eq!(cache.insert(found.handle, &long, &row).unwrap().held, 5000);
+    assert_eq!(
+        cache.insert(found.handle, &longer, &row).unwrap().held,
+        12_000
+    );
+    assert_eq!(nodes(&cache), 12_000_usize.div_ceil(1445));
+    let mut filled = vec![0; 12_000];
+    assert_eq!(cache.fill_pages(found.handle, &mut filled), Ok(12_000));
+    assert_eq!(filled, row);
+    cache.release(found.handle, None).unwrap();
+    cache.check().unwrap();
+    assert_eq!(cache.peek(b"", &longer), longer.len());
+    assert_eq!(cache.evict(11_000), 11_000);
+    assert_eq!(cache.peek(b"", &longer), 16 * 1000);
+    cache.check().unwrap();
+}
