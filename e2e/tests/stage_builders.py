@@ -28,6 +28,7 @@ LOAD = Workload(
     user_words=20,
     max_tokens=8,
 )
+# A tenth of an H100: a token takes 50 ms, so that what a busy machine adds does not decide.
 ARGUMENTS = [
     "--device",
     "simulated:h100",
@@ -78,7 +79,7 @@ def spec(**changes: Any) -> dict[str, Any]:
                     "name": "ttft-tail",
                     "metric": "TTFT",
                     "tail": "0.90",
-                    "comparison": {"against": "Baseline", "maxRegression": "0.50"},
+                    "comparison": {"against": "Baseline", "maxRegression": "1.00"},
                     "minSamples": 50,
                 },
                 {

@@ -36,7 +36,7 @@ def test_given_a_rollout_when_the_spec_changes_then_the_newest_one_is_rolled_out
     kube: Kube,
 ) -> None:
     story = deploy(kube)
-    worse = [*ARGUMENTS, "--simulated-speed", "0.23"]
+    worse = [*ARGUMENTS, "--simulated-speed", "0.095"]
     change(kube, story, {"engine": {"args": worse}})
     story.until(
         lambda o: o["status"].get("phase") not in ("Idle", "Preflight"),
@@ -46,7 +46,7 @@ def test_given_a_rollout_when_the_spec_changes_then_the_newest_one_is_rolled_out
     traffic = load(kube)
     traffic.start()
     generation = change(
-        kube, story, {"engine": {"args": [*ARGUMENTS, "--simulated-speed", "0.27"]}}
+        kube, story, {"engine": {"args": [*ARGUMENTS, "--simulated-speed", "0.105"]}}
     )
     reason, message = story.until_ended(generation, timeout=600)
     report = traffic.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stage_builders import NAME, SIMULATED_V2, change, deploy, load
 
-from harness.kube import Kube
+from harness.kube import Kube, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -18,6 +18,12 @@ def test_given_a_good_image_when_rolled_out_then_it_is_promoted_step_by_step_and
     traffic.start()
     generation = change(kube, story, {"engine": {"image": SIMULATED_V2}})
     reason, message = story.until_ended(generation, timeout=500)
+    new = kube.get("infd", NAME)["status"]["stableRevision"]["hash"]
+    wait_until(
+        "ten seconds served by the new revision alone",
+        lambda: set(traffic.progress[-1]["served_by"]) == {new},
+        timeout=60,
+    )
     report = traffic.stop()
 
     assert reason == "Promoted", message
@@ -30,5 +36,3 @@ def test_given_a_good_image_when_rolled_out_then_it_is_promoted_step_by_step_and
     assert weights[-1] == 100
     phases = {m.phase for m in story.moments}
     assert {"Preflight", "Warming", "Shifting", "Analyzing", "Baking"} <= phases
-    served_last = traffic.progress[-1]["served_by"]
-    assert set(served_last) == {status["stableRevision"]["hash"]}
