@@ -32,6 +32,8 @@ LOAD = Workload(
 ARGUMENTS = [
     "--device",
     "simulated:h100",
+    "--simulated-speed",
+    "0.1",
     "--served-model-name",
     NAME,
     "--drain-delay",
