@@ -47,8 +47,6 @@ class Story:
     name: str
     tell: Callable[[str], None]
     moments: list[Moment] = field(default_factory=list)
-    last_message: str = ""
-    """The message of the rollout that ended last."""
     _decisions: set[tuple[str, str]] = field(default_factory=set)
     _verdicts: dict[str, str] = field(default_factory=dict)
 
@@ -85,7 +83,6 @@ class Story:
         last = self.until(ended, f"the end of the rollout of {self.name}", timeout)
         found = outcome(last["status"])
         assert found is not None
-        self.last_message = found[1]
         return found
 
     def _note(self, status: dict[str, Any]) -> None:

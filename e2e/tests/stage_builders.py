@@ -105,10 +105,14 @@ def spec(**changes: Any) -> dict[str, Any]:
 
 
 def deploy(kube: Kube, tell: Any = print, **changes: Any) -> Story:
-    """Apply the first deployment and follow it until it serves."""
+    """Apply a first deployment, after removing another test's, and follow it until it serves."""
+    kube.kubectl(
+        "delete", "infd", NAME, "--ignore-not-found", "--cascade=foreground", "--timeout=120s", timeout=130
+    )  # fmt: skip
     kube.apply(warm_prompts("warm", LOAD), inference_deployment(NAME, spec(**changes)))
     story = Story(kube, NAME, tell)
-    assert story.until_ended(1, timeout=120) == ("Promoted", story.last_message)
+    reason, message = story.until_ended(1, timeout=120)
+    assert reason == "Promoted", message
     return story
 
 
