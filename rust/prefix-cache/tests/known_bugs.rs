@@ -446,6 +446,7 @@ fn dynamo_10774_given_ten_turnovers_of_the_pool_when_counted_then_nothing_grows(
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too much for an interpreter")]
 fn sglang_6888_given_load_of_every_kind_when_it_ends_then_every_page_is_accounted_for_at_each_step()
 {
     let mut cache = cache(24);
