@@ -61,9 +61,13 @@ test-unit: setup model ## Unit and property tests of operator, server and e2e to
 	@$(PYTEST) -n 2 -m "not e2e and not slow and not gpu" operator/tests server/tests e2e/tests
 
 .PHONY: test-rust
-test-rust: setup ## Rust tests and doc tests
+test-rust: setup ## Rust tests and doc tests, instruction counts against the record, a minute of fuzzing
 	$(call say,"Rust tests")
 	@cargo test -q --workspace
+	@$(PY) rust/prefix-cache/instructions.py
+	@$(PY) -m mypy.stubtest rampway_prefix_cache
+	$(call say,"fuzzing for a minute")
+	@rust/fuzz/run 60
 
 .PHONY: test-e2e
 test-e2e: setup ## The stories on a local cluster, or on the one of E2E_KUBECONFIG
@@ -79,6 +83,8 @@ test: ## Everything that runs without a GPU
 
 .PHONY: test-full
 test-full: test ## Everything, slow tests too; takes long
+	@rust/miri
+	@rust/fuzz/run 1800
 	@$(PYTEST) -n 2 -m "slow and not gpu and not e2e" operator/tests server/tests e2e/tests
 
 # --- cluster, images, demo ---------------------------------------------------------------------
