@@ -126,7 +126,7 @@ def _clip(text: str, longest: int = _WIDEST) -> str:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths))  # noqa: B905
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths))  # noqa: B905 - Python 3.8, as above
     return "  ".join(padded).rstrip()
 
 

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rampway-operator: {error}", file=sys.stderr)  # noqa: T201 before logging is set up
         return USAGE
     # Late: bad settings are reported without waiting for these to load.
-    from rampway_operator.process import run  # noqa: PLC0415
-    from rampway_operator.telemetry import configure_logging  # noqa: PLC0415
+    from rampway_operator.process import run  # noqa: PLC0415 wrong settings are named before kopf is loaded
+    from rampway_operator.telemetry import configure_logging  # noqa: PLC0415 the same
 
     configure_logging(settings.log_format, settings.log_level)
     try:

@@ -43,7 +43,7 @@ def prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not python_of(folder).exists():
         say(f"making {folder / 'venv'}")
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)  # noqa: S603
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)  # noqa: S603 - our own words
     say("installing torch and small libraries (3 GB the first time)")
     pip(folder, "install", "-q", *LIBRARIES)
     for name, requirement in WHEELS.items():
@@ -66,7 +66,7 @@ def unpack(wheel: Path, folder: Path, wanted: tuple[str, ...]) -> None:
 
 def pip(folder: Path, *arguments: str) -> None:
     """Run pip inside the peers' environment."""
-    subprocess.run([str(python_of(folder)), "-m", "pip", *arguments], check=True)  # noqa: S603
+    subprocess.run([str(python_of(folder)), "-m", "pip", *arguments], check=True)  # noqa: S603 - our own words
 
 
 def say(text: str) -> None:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rampway_server.cache.protocol import InvalidInputError
+from rampway_server.cache.protocol import InvalidInputError, StaleHandleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from rampway_server.cache.protocol import PageIds, PageRow, TokenBuffer
 
-__all__ = ["MAX_ID", "read_pages", "read_tokens", "write_pages"]
+__all__ = ["MAX_ID", "read_handles", "read_pages", "read_tokens", "write_pages"]
 
 MAX_ID = 2**31 - 1
 """The largest token id and page id: what an int32 can hold."""
@@ -34,6 +34,14 @@ def read_tokens(tokens: TokenBuffer, limit: int | None) -> NDArray[np.int64]:
     if limit < 0:
         raise InvalidInputError(f"limit is negative: got {limit}, need 0 or more, or None")
     return array[:limit].astype(np.int64)
+
+
+def read_handles(handles: Sequence[int], require_live: Callable[[int], object]) -> None:
+    """Refuse handles of which one is stale (`require_live` raises) or given twice."""
+    for at, handle in enumerate(handles):
+        require_live(handle)
+        if handle in handles[:at]:
+            raise StaleHandleError(f"handle is given twice: got {handle}")
 
 
 def read_pages(pages: PageIds, start: int = 0, stop: int | None = None) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rampway_server.cache.buffers import read_pages, read_tokens, row_view
+from rampway_server.cache.buffers import read_handles, read_pages, read_tokens, row_view
 from rampway_server.cache.pages import PagePool, Waiting, check_shape
 from rampway_server.cache.protocol import (
     CacheStats,
@@ -148,10 +148,7 @@ class NoPrefixCache:
 
     def release_many(self, handles: Sequence[int], fence: int | None = None) -> None:
         """End the handles."""
-        for at, handle in enumerate(handles):
-            self._require_live(handle)
-            if handle in handles[:at]:
-                raise StaleHandleError(f"handle is given twice: got {handle}")
+        read_handles(handles, self._require_live)
         for handle in handles:
             self.release(handle, fence)
 

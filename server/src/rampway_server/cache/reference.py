@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rampway_server.cache.buffers import MAX_ID, read_pages, read_tokens, row_view, write_pages
+from rampway_server.cache.buffers import (
+    MAX_ID,
+    read_handles,
+    read_pages,
+    read_tokens,
+    row_view,
+    write_pages,
+)
 from rampway_server.cache.pages import PagePool, Waiting, check_shape
 from rampway_server.cache.protocol import (
     CacheStats,
@@ -217,10 +224,7 @@ class PythonPrefixCache:
 
     def release_many(self, handles: Sequence[int], fence: int | None = None) -> None:
         """Release each; none when one is stale or given twice."""
-        for at, handle in enumerate(handles):
-            self._live(handle)
-            if handle in handles[:at]:
-                raise StaleHandleError(f"handle is given twice: got {handle}")
+        read_handles(handles, self._live)
         for handle in handles:
             self.release(handle, fence)
 

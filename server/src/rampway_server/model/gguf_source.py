@@ -5,12 +5,12 @@ It knows llama.cpp's conventions; the container itself is `gguf_file.py`'s affai
 
 from __future__ import annotations
 
-from math import isfinite, prod
+from math import prod
 from typing import TYPE_CHECKING
 
-from rampway_server.errors import UsageError
 from rampway_server.model.config import Architecture, ModelConfig, Rope, check
 from rampway_server.model.contract import ModelFileInfo
+from rampway_server.model.fields import integer, real, unservable
 from rampway_server.model.gguf_file import GgufArray, GgufFile
 from rampway_server.model.names import expected_shapes
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from rampway_server.engine.tokenizer import Tokenizer
+    from rampway_server.errors import UsageError
 
 __all__ = ["GgufSource"]
 
@@ -186,23 +187,13 @@ class GgufSource:
         return self.file.values.get(f"{self.file.values.get('general.architecture')}.{key}")
 
     def _int(self, key: str, default: int | None = None) -> int:
-        value = self._get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._fault(f"{key} {'missing' if value is None else repr(value)}", "a number")
-        return value
+        return integer(self.file.path, key, self._get(key), default)
 
     def _float(self, key: str, default: float | None = None) -> float:
-        value = self._get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
-            raise self._fault(f"{key} {'missing' if value is None else repr(value)}", "a number")
-        return float(value)
+        return real(self.file.path, key, self._get(key), default)
 
     def _fault(self, got: str, need: str) -> UsageError:
-        return UsageError(f"{self.file.path} cannot be served: got {got}, need {need}")
+        return unservable(self.file.path, got, need)
 
 
 def _file_name(name: str) -> str:

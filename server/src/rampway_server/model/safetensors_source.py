@@ -6,10 +6,9 @@ itself is `safetensors_file.py`'s affair.
 
 from __future__ import annotations
 
-from math import isfinite, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from rampway_server.errors import UsageError
 from rampway_server.model.config import (
     ARCHITECTURES,
     Architecture,
@@ -19,6 +18,7 @@ from rampway_server.model.config import (
     check,
 )
 from rampway_server.model.contract import ModelFileInfo
+from rampway_server.model.fields import integer, real, unservable
 from rampway_server.model.names import expected_shapes
 from rampway_server.model.safetensors_file import StoredTensors, read_json
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from rampway_server.engine.tokenizer import Tokenizer
+    from rampway_server.errors import UsageError
 
 __all__ = ["SafetensorsSource"]
 
@@ -206,23 +207,13 @@ class SafetensorsSource:
             raise self._fault(f"{len(extra)} unknown tensors, {min(extra)!r} first", "none")
 
     def _int(self, key: str, default: int | None = None) -> int:
-        value = self._raw.get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._fault(f"{key} {'missing' if value is None else repr(value)}", "a number")
-        return value
+        return integer(self._path, key, self._raw.get(key), default)
 
     def _float(self, where: dict[str, Any], key: str, default: float | None = None) -> float:
-        value = where.get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
-            raise self._fault(f"{key} {'missing' if value is None else repr(value)}", "a number")
-        return float(value)
+        return real(self._path, key, where.get(key), default)
 
     def _fault(self, got: str, need: str) -> UsageError:
-        return UsageError(f"{self._path} cannot be served: got {got}, need {need}")
+        return unservable(self._path, got, need)
 
 
 def _file_name(name: str) -> str:
