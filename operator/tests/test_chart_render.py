@@ -203,7 +203,11 @@ def test_given_one_replica_then_no_budget_blocks_a_drain() -> None:
 
 @needs_helm
 def test_given_options_then_their_objects_come_and_go() -> None:
-    everything = rendered("metrics.serviceMonitor.enabled=true")
+    everything = rendered(
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.prometheusRule.enabled=true",
+        "metrics.dashboard.enabled=true",
+    )
     nothing = rendered(
         "networkPolicy.enabled=false",
         "podDisruptionBudget.enabled=false",
@@ -214,6 +218,8 @@ def test_given_options_then_their_objects_come_and_go() -> None:
     )
 
     assert len(of_kind(everything, "ServiceMonitor")) == 1
+    assert len(of_kind(everything, "PrometheusRule")) == 1
+    assert len(of_kind(everything, "ConfigMap")) == 1
     assert [document["kind"] for document in nothing] == ["Deployment"]
 
 
