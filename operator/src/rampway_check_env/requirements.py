@@ -56,6 +56,10 @@ class Gpu:
     count: Optional[int] = None
     compute_capability: Tuple[str, ...] = ()
     free_memory: Optional[int] = None
+    mig: Optional[str] = None
+    """`Enabled` or `Disabled`."""
+    ecc_errors: Optional[int] = None
+    xid_errors: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,9 @@ _GPU: Dict[str, "Field[Any]"] = {
     "count": Field("count", integer(0, 64)),
     "computeCapability": Field("compute_capability", list_of(_capability)),
     "freeMemory": Field("free_memory", byte_count),
+    "mig": Field("mig", one_of({mode: mode for mode in ("Enabled", "Disabled")})),
+    "eccErrors": Field("ecc_errors", integer(0, 1_000_000)),
+    "xidErrors": Field("xid_errors", integer(0, 1_000_000)),
 }
 _DISK: Dict[str, "Field[Any]"] = {
     "path": Field("path", absolute_path, needed=True),

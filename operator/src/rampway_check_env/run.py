@@ -13,6 +13,7 @@ from rampway_check_env.checks import (
     cuda,
     custom,
     glibc,
+    gpu_health,
     image_cuda,
     libstdcxx,
     limits,
@@ -53,7 +54,8 @@ def _guarded(name: str, check: Check, context: Context) -> List[Finding]:
 def _devices(context: Context) -> List[Finding]:
     """Driver, GPUs, then what uses them; nothing is compiled on a GPU that torch could not use."""
     seen = cuda.look(context)
-    findings = [*cuda.check(context, seen), *image_cuda.check(context, seen)]
+    findings = cuda.check(context, seen) + gpu_health.check(context)
+    findings += image_cuda.check(context, seen)
     if seen.usable and any(finding.fault for finding in findings):
         return [
             *findings,

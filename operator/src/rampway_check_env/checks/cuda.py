@@ -48,6 +48,8 @@ class Cuda:
     gpus: Tuple[Dict[str, Any], ...] = ()
     fault_text: str = ""
     fault: Fault = Fault.BAD_NODE
+    code: int = 0
+    """Error code of the driver call that failed; 0 where none did."""
 
     @property
     def usable(self) -> bool:
@@ -84,6 +86,7 @@ def look(context: Context) -> Cuda:
         tuple(seen.get("gpus", ())),
         text,
         fault,
+        int(seen.get("code", 0)),
     )
 
 

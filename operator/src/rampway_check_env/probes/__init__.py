@@ -13,7 +13,7 @@ from rampway_check_env.child import RESULT_MARK
 
 __all__ = ["main"]
 
-_PROBES = ("cuda", "prefix_tree", "pytorch", "triton_kernel")
+_PROBES = ("cuda", "kernel_log", "nvml", "prefix_tree", "pytorch", "triton_kernel")
 
 
 def main(name: str, arguments: str) -> None:

@@ -221,8 +221,7 @@ def read_warmup(node: Node) -> Warmup:
         return Warmup()
     node.object("source", "steady", "budget", "onTimeout")
     prompts = node.get("source").object("promptSet").get("promptSet").object("configMapName", "key")
-    steady = node.get("steady").object("maxDelta", "windowRequests")
-    steady.get("windowRequests").integer(200, 1, 100_000)
+    steady = node.get("steady").object("maxDelta")
     budget = node.get("budget").object("requests", "maxDuration")
     name = prompts.get("configMapName").text("", most=253, least=1)
     return Warmup(
