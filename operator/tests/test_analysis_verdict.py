@@ -544,6 +544,28 @@ def test_given_edges_pinned_in_a_moment_of_trouble_when_all_is_fast_again_then_t
     assert spent == sorted(spent), "what looks have spent stays spent"
 
 
+def test_given_a_reference_beyond_the_last_bucket_when_all_is_fast_again_then_edges_are_found() -> (
+    None
+):
+    # Seen on a real cluster: an overloaded engine answered after 60 s, where its buckets end, and no edge was
+    # found for as long as the step lasted, though it was fast again after two minutes.
+    wanted = spec(replace(TAIL, min_samples=50))
+    slow = [
+        window(arm(latencies=[100.0] * 50), arm(latencies=[100.0] * 50), at=i) for i in range(9)
+    ]
+    state, found = after(wanted, slow)
+    assert state.evidence[0].reference_edge is None
+    assert "1.25× the reference's quantile lies beyond the engine's last bucket" in (
+        found.verdicts[0].message
+    )
+
+    fast = [0.1 * 1.01**i for i in range(50)]
+    windows = [window(arm(latencies=fast), arm(latencies=fast), at=i) for i in range(9, 40)]
+    state, found = after(wanted, windows, state)
+    assert state.evidence[0].reference_edge == pytest.approx(0.157, rel=0.2)
+    assert found.verdicts[0].verdict is Verdict.PASS
+
+
 def test_given_edges_that_the_reference_still_reaches_when_judged_then_they_stay() -> None:
     wanted = spec(TAIL)
     mixed = [*[0.1] * 45, *[1.0] * 5]

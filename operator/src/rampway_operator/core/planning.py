@@ -17,6 +17,8 @@ from rampway_operator.core.state import Evidence, Sums
 __all__ = [
     "PLANNING_EXCEEDANCES",
     "await_steady",
+    "beyond",
+    "buckets_end_too_low",
     "edges_are_dead",
     "plan_edges",
 ]
@@ -42,21 +44,25 @@ def plan_edges(
     """Collect reference counts until enough lie beyond the quantile, then pin both edges.
 
     Stable's requests help where they can: the edge is a choice, not evidence, and these windows do not
-    vote.
+    vote. Where the buckets end below the edges needed, half of what was collected is forgotten at each
+    window, so that a moment of trouble does not keep edges from being found after it.
     """
     planning = evidence.planning
     if len(planning) != len(theirs.counts):
         planning = (0.0,) * len(theirs.counts)
+    elif buckets_end_too_low(objective, evidence):
+        planning = tuple(count / 2 for count in planning)
     sources = [theirs]
     stable = None if window.stable is None else histogram_of(objective.metric, window.stable)
     if stable is not None and stable is not theirs and stable.edges == theirs.edges:
         sources.append(stable)
     for histogram in sources:
         planning = tuple(a + b for a, b in zip(planning, histogram.counts, strict=True))
-    share = 1.0 - float(objective.tail or objective.quantile or 0)
+    collected = replace(evidence, planning=planning)
+    share = beyond(objective)
     counts = Histogram(theirs.edges, planning)
     if counts.total * share < PLANNING_EXCEEDANCES:
-        return replace(evidence, planning=planning)
+        return collected
     low = max(
         (edge for edge in counts.edges[:-1] if survival(counts, edge) >= share * counts.total),
         default=counts.edges[0],
@@ -65,8 +71,21 @@ def plan_edges(
     regression = float(comparison.max_regression or 0) if comparison is not None else 0.0
     high = fine_edge(ours, (1.0 + regression) * low)
     if high is None:
-        return replace(evidence, planning=planning)
+        return collected
     return replace(evidence, planning=(), voting=True, reference_edge=low, candidate_edge=high)
+
+
+def beyond(objective: Objective) -> float:
+    """The share of the reference's requests that are to lie beyond its edge."""
+    return 1.0 - float(objective.tail or objective.quantile or 0)
+
+
+def buckets_end_too_low(objective: Objective, evidence: Evidence) -> bool:
+    """Whether enough requests were collected, and yet no bucket edge was fit to compare at.
+
+    That is so when the margin times the reference's quantile lies beyond the engine's last bucket.
+    """
+    return sum(evidence.planning) * beyond(objective) >= PLANNING_EXCEEDANCES
 
 
 def edges_are_dead(objective: Objective, sums: Sums) -> bool:
@@ -76,7 +95,7 @@ def edges_are_dead(objective: Objective, sums: Sums) -> bool:
     A share 1 - q of the reference was to lie beyond its edge; that none of so many does has a chance of
     e^-12. The sums include windows that no look has judged.
     """
-    due = sums.rr * (1.0 - float(objective.tail or objective.quantile or 0))
+    due = sums.rr * beyond(objective)
     return sums.xc == 0.0 and sums.xr == 0.0 and due >= DEAD_EXCEEDANCES
 
 

@@ -24,7 +24,7 @@ from rampway_operator.core.looks import (
 )
 from rampway_operator.core.measures import unusable
 from rampway_operator.core.observed import Window
-from rampway_operator.core.planning import PLANNING_EXCEEDANCES
+from rampway_operator.core.planning import PLANNING_EXCEEDANCES, beyond, buckets_end_too_low
 from rampway_operator.core.spec import Objective, Require, Spec
 from rampway_operator.core.state import Evidence, Rollout, Verdict, VerdictRecord
 from rampway_operator.core.statistics import normal_quantile, samples_needed
@@ -214,11 +214,15 @@ def _why_nothing(objective: Objective, evidence: Evidence, windows: Sequence[Win
         )
     if objective.steady_only:
         return "waiting until the caches of both arms are steady; these windows do not vote"
+    if evidence.planning and buckets_end_too_low(objective, evidence):
+        return (
+            f"{_shown_margin(objective):.2f}× the reference's quantile lies beyond the engine's last bucket: "
+            "it is overloaded, or its histogram needs higher buckets"
+        )
     if evidence.planning:
-        share = 1.0 - float(objective.tail or objective.quantile or 0)
         return (
             f"choosing edges from {sum(evidence.planning):,.0f} of "
-            f"{PLANNING_EXCEEDANCES / share:,.0f} reference requests; these do not vote"
+            f"{PLANNING_EXCEEDANCES / beyond(objective):,.0f} reference requests; these do not vote"
         )
     return "no data yet"
 
