@@ -238,7 +238,7 @@ FULL: dict[str, Any] = {
         "onUndecided": "Proceed",
         "onFailure": "Pause",
         "errorRates": {"falseAbort": "0.01", "missedRegression": "0.10"},
-        "source": {"direct": {}},
+        "source": {"prometheus": {"name": "main"}},
         "outage": {"policy": "Hold", "maxDuration": "10m", "afterMax": "Abort"},
         "objectives": [
             {

@@ -42,7 +42,7 @@ LEAVES = [path for path, inner in schema_paths(SPEC_SCHEMA) if "properties" not 
 
 
 def hit_rate_spec() -> dict[str, Any]:
-    return {**MINIMAL, "analysis": {"objectives": [HIT_RATE]}}
+    return {**MINIMAL, "analysis": {"source": {"direct": {}}, "objectives": [HIT_RATE]}}
 
 
 def parsed(spec: dict[str, Any]) -> Spec | None:

@@ -10,14 +10,20 @@ import pytest
 from aiohttp import web
 from pod_server import EnginePod
 
-from rampway_operator.cluster import metrics as metrics_module
-from rampway_operator.cluster.metrics import WindowMemory, read_pods, read_window
+from rampway_operator.cluster import metric_sources
+from rampway_operator.cluster.metric_sources import MetricSources, read_pods
+from rampway_operator.cluster.metrics import WindowMemory, read_window
 from rampway_operator.cluster.pod_http import PodHttp
 from rampway_operator.core.observed import Arm, Pod, Pool
 from rampway_operator.core.spec import Engine, Metric, Objective, Spec
 
 START = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 STEP = timedelta(seconds=15)
+
+
+@pytest.fixture
+def sources(http: PodHttp) -> MetricSources:
+    return MetricSources(http)
 
 
 @pytest.fixture
@@ -63,15 +69,15 @@ def counters(requests: int, *, errors: int = 0) -> str:
 
 
 async def test_given_two_readings_when_paired_then_one_window_with_the_increases(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     async with EnginePod() as engine:
         pods = [pod_of(engine, "c", Arm.CANDIDATE), pod_of(engine, "s", Arm.STABLE)]
         memory, spec = WindowMemory(), spec_for(engine)
         engine.metrics_text = counters(100)
-        first, _ = await read_window(http, memory, spec, pods, START)
+        first, _ = await read_window(sources, memory, spec, "default", pods, START)
         engine.metrics_text = counters(130, errors=2)
-        second, status = await read_window(http, memory, spec, pods, START + STEP)
+        second, status = await read_window(sources, memory, spec, "default", pods, START + STEP)
     assert first == ()
     assert len(second) == 1
     assert second[0].candidate.requests == 32
@@ -82,28 +88,30 @@ async def test_given_two_readings_when_paired_then_one_window_with_the_increases
 
 
 async def test_given_a_window_not_yet_stored_when_looking_again_then_it_comes_again_unchanged(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     async with EnginePod() as engine:
         pods, memory, spec = [pod_of(engine, "c", Arm.CANDIDATE)], WindowMemory(), spec_for(engine)
         engine.metrics_text = counters(100)
-        await read_window(http, memory, spec, pods, START)
+        await read_window(sources, memory, spec, "default", pods, START)
         engine.metrics_text = counters(130)
-        offered, _ = await read_window(http, memory, spec, pods, START + STEP)
+        offered, _ = await read_window(sources, memory, spec, "default", pods, START + STEP)
         engine.metrics_text = counters(190)
-        again, _ = await read_window(http, memory, spec, pods, START + STEP + timedelta(seconds=1))
+        again, _ = await read_window(
+            sources, memory, spec, "default", pods, START + STEP + timedelta(seconds=1)
+        )
         memory.stored()
         between, _ = await read_window(
-            http, memory, spec, pods, START + STEP + timedelta(seconds=2)
+            sources, memory, spec, "default", pods, START + STEP + timedelta(seconds=2)
         )
-        later, _ = await read_window(http, memory, spec, pods, START + 2 * STEP)
+        later, _ = await read_window(sources, memory, spec, "default", pods, START + 2 * STEP)
     assert again == offered
     assert between == ()
     assert later[0].candidate.requests == 60
 
 
 async def test_given_looks_more_often_than_the_interval_when_reading_then_pods_are_read_once_an_interval(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     reads = itertools.count()
     async with EnginePod() as engine:
@@ -116,57 +124,62 @@ async def test_given_looks_more_often_than_the_interval_when_reading_then_pods_a
         memory, pods = WindowMemory(), [pod_of(engine, "c", Arm.CANDIDATE)]
         for second in range(60):
             await read_window(
-                http, memory, spec_for(engine), pods, START + timedelta(seconds=second)
+                sources,
+                memory,
+                spec_for(engine),
+                "default",
+                pods,
+                START + timedelta(seconds=second),
             )
             memory.stored()
     assert next(reads) == 4
 
 
 async def test_given_a_pod_that_gives_no_metrics_when_reading_then_an_error_and_no_window(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     async with EnginePod() as engine, EnginePod("127.0.0.2") as other:
         pods = [pod_of(engine, "c", Arm.CANDIDATE), pod_of(other, "s", Arm.STABLE, ip="127.0.0.9")]
         memory, spec = WindowMemory(), spec_for(engine)
         engine.metrics_text = counters(100)
-        windows, status = await read_window(http, memory, spec, pods, START)
+        windows, status = await read_window(sources, memory, spec, "default", pods, START)
     assert windows == ()
     assert "1 of 2 pods gave no metrics: pod s: " in status.error
 
 
 async def test_given_one_missed_reading_when_the_next_works_then_the_window_spans_both(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     async with EnginePod() as engine:
         pods, memory, spec = [pod_of(engine, "c", Arm.CANDIDATE)], WindowMemory(), spec_for(engine)
         engine.metrics_text = counters(100)
-        await read_window(http, memory, spec, pods, START)
+        await read_window(sources, memory, spec, "default", pods, START)
         engine.metrics_text = "not metrics at all {"
-        _, status = await read_window(http, memory, spec, pods, START + STEP)
+        _, status = await read_window(sources, memory, spec, "default", pods, START + STEP)
         engine.metrics_text = counters(160)
-        windows, _ = await read_window(http, memory, spec, pods, START + 2 * STEP)
+        windows, _ = await read_window(sources, memory, spec, "default", pods, START + 2 * STEP)
     assert status.error
     assert windows[0].candidate.requests == 60
 
 
 async def test_given_a_pod_that_enters_rotation_when_reading_then_the_window_is_dropped_with_a_reason(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     async with EnginePod() as engine:
         memory, spec = WindowMemory(), spec_for(engine)
         engine.metrics_text = counters(100)
         pods = [pod_of(engine, "c", Arm.CANDIDATE)]
-        await read_window(http, memory, spec, pods, START)
+        await read_window(sources, memory, spec, "default", pods, START)
         pods.append(pod_of(engine, "c2", Arm.CANDIDATE))
-        windows, status = await read_window(http, memory, spec, pods, START + STEP)
-        following, _ = await read_window(http, memory, spec, pods, START + 2 * STEP)
+        windows, status = await read_window(sources, memory, spec, "default", pods, START + STEP)
+        following, _ = await read_window(sources, memory, spec, "default", pods, START + 2 * STEP)
     assert windows == ()
     assert "changed" in status.dropped
     assert len(following) == 1
 
 
 async def test_given_a_candidate_out_of_rotation_when_reading_then_no_window_but_missing_metrics_show(
-    http: PodHttp,
+    sources: MetricSources,
 ) -> None:
     objective = Objective(name="e2e", metric=Metric.E2E_LATENCY)
     async with EnginePod() as engine:
@@ -177,7 +190,7 @@ async def test_given_a_candidate_out_of_rotation_when_reading_then_no_window_but
             pod_of(engine, "c", Arm.CANDIDATE, in_rotation=False),
             pod_of(engine, "s", Arm.STABLE),
         ]
-        windows, status = await read_window(http, WindowMemory(), spec, pods, START)
+        windows, status = await read_window(sources, WindowMemory(), spec, "default", pods, START)
     assert windows == ()
     assert len(status.missing_metrics) == 1
     assert "e2e" in status.missing_metrics[0]
@@ -253,7 +266,7 @@ async def test_given_a_hostile_answer_when_reading_then_it_is_a_fault_and_never_
 async def test_given_a_pod_that_drips_when_reading_then_it_is_given_up_after_the_timeout(
     http: PodHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_module, "SCRAPE_SECONDS", 0.3)
+    monkeypatch.setattr(metric_sources, "SCRAPE_SECONDS", 0.3)
     async with EnginePod() as engine:
 
         async def drip(request: web.Request) -> web.StreamResponse:

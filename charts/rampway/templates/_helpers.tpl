@@ -94,3 +94,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   resources: [events]
   verbs: [create]
 {{- end -}}
+
+{{/* The metrics sources as the operator's settings want them; Secrets and ConfigMaps become files. */}}
+{{- define "rampway.prometheus" -}}
+{{- $sources := list -}}
+{{- range .Values.prometheus -}}
+{{- $source := pick . "name" "url" "namespaceLabel" "podLabel" "matchers" -}}
+{{- $folder := printf "/etc/rampway/prometheus/%s" .name -}}
+{{- if .tokenSecret }}{{ $_ := set $source "tokenFile" (printf "%s/token/%s" $folder .tokenSecret.key) }}{{ end -}}
+{{- if .caConfigMap }}{{ $_ := set $source "caFile" (printf "%s/ca/%s" $folder .caConfigMap.key) }}{{ end -}}
+{{- $sources = append $sources $source -}}
+{{- end -}}
+{{- $sources | toJson -}}
+{{- end -}}

@@ -23,6 +23,7 @@ FLAGS = {
     "lease-namespace": "namespace of the Lease (default: the operator's own)",
     "identity": "name of this process in the Lease (default: host name and a random part)",
     "http-port": "port of /livez, /readyz and /metrics (default 8080)",
+    "prometheus": 'metrics sources: JSON list, such as [{"name": "main", "url": "http://prometheus:9090"}]',
     "log-format": "json or console (default json)",
     "log-level": "debug, info, warning or error (default info)",
     "kubeconfig": "path of a kubeconfig, to run outside a cluster",

@@ -19,6 +19,7 @@ import structlog
 from rampway_operator.cluster.audit import WatchAudit
 from rampway_operator.cluster.client import Client, connect
 from rampway_operator.cluster.lease import Election
+from rampway_operator.cluster.prometheus import Prometheus
 from rampway_operator.cluster.resources import INFERENCE_DEPLOYMENTS
 from rampway_operator.errors import ApiError, NotFound, Unavailable
 from rampway_operator.handlers import Watcher
@@ -123,7 +124,8 @@ class _Operator:
         def wake(key: Key) -> None:
             queue.add(key)
 
-        reconciler = Reconciler(self.client, self.telemetry, wake=wake)
+        prometheus = {each.name: Prometheus(each) for each in self.settings.prometheus}
+        reconciler = Reconciler(self.client, self.telemetry, wake=wake, prometheus=prometheus)
         queue = WorkQueue(reconciler.reconcile)
         audit = WatchAudit(self.client, self.settings.namespaces, queue.add)
         election = Election(

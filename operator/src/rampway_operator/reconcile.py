@@ -21,8 +21,10 @@ from rampway_operator.cluster.client import Client, Object
 from rampway_operator.cluster.events import RECENT, event_from, event_name
 from rampway_operator.cluster.memory import Memory
 from rampway_operator.cluster.merge import merge_diff, paths
+from rampway_operator.cluster.metric_sources import MetricSources
 from rampway_operator.cluster.observe import Observer
 from rampway_operator.cluster.pod_http import PodHttp
+from rampway_operator.cluster.prometheus import Prometheus
 from rampway_operator.cluster.resources import EVENTS, INFERENCE_DEPLOYMENTS
 from rampway_operator.cluster.smoke import SmokeTests
 from rampway_operator.core.decide import decide
@@ -57,15 +59,19 @@ class Reconciler:
     wake: Callable[[Key], None]
     """Has a key looked at again soon."""
     http: PodHttp = field(default_factory=PodHttp)
+    prometheus: Mapping[str, Prometheus] = field(default_factory=dict)
+    """Metrics sources by the name that InferenceDeployments use."""
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     jitter: Callable[[], float] = random.random
     _smoke: SmokeTests = field(init=False)
+    _sources: MetricSources = field(init=False)
     _observer: Observer = field(init=False)
     _memories: dict[Key, Memory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._smoke = SmokeTests(self.http)
-        self._observer = Observer(self.client, self.http, self._smoke)
+        self._sources = MetricSources(self.http, self.prometheus)
+        self._observer = Observer(self.client, self._sources, self._smoke)
 
     async def reconcile(self, key: Key) -> float | None:
         """Seconds until the next look; None when the object is gone. Raises what is to be backed off from."""
@@ -95,7 +101,7 @@ class Reconciler:
         for memory in self._memories.values():
             await memory.close()
         await self._smoke.close()
-        await self.http.close()
+        await self._sources.close()
 
     async def _look(self, key: Key, memory: Memory) -> float | None:
         try:

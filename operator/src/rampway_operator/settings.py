@@ -5,16 +5,20 @@ It does not know what the settings are used for.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
+from rampway_operator.core.promql import PodLabels
 from rampway_operator.errors import SettingsError
 
-__all__ = ["OWN_NAMESPACE_FILE", "Settings", "read_settings"]
+__all__ = ["OWN_NAMESPACE_FILE", "PrometheusSettings", "Settings", "read_settings"]
 
 OWN_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 ALL_NAMESPACES = "*"
@@ -22,6 +26,26 @@ LOG_FORMATS = ("json", "console")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LEASE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_SOURCE_KEYS: Final = frozenset(
+    {"name", "url", "tokenFile", "caFile", "namespaceLabel", "podLabel", "matchers"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """One Prometheus that InferenceDeployments may name as their metrics source."""
+
+    name: str
+    url: str
+    """Base address, http or https, up to where `/api/v1` begins."""
+    token_file: str = ""
+    """File with a bearer token, read for each query; empty: none is sent."""
+    ca_file: str = ""
+    """Certificates that an https address must chain up to; empty: the system's."""
+    labels: PodLabels = field(default_factory=PodLabels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +62,8 @@ class Settings:
     """Port of /livez, /readyz and /metrics; 0 takes a free one."""
     log_format: str = "json"
     log_level: str = "info"
+    prometheus: tuple[PrometheusSettings, ...] = ()
+    """Metrics sources that InferenceDeployments may name."""
     kubeconfig: str | None = None
     """Path of a kubeconfig; None inside a cluster, or to use KUBECONFIG and then ~/.kube/config."""
 
@@ -63,6 +89,7 @@ def read_settings(
         http_port=reader.port("HTTP_PORT", 8080),
         log_format=reader.choice("LOG_FORMAT", "json", LOG_FORMATS),
         log_level=reader.choice("LOG_LEVEL", "info", LOG_LEVELS),
+        prometheus=reader.prometheus(),
         kubeconfig=reader.file("KUBECONFIG"),
     )
     if reader.faults:
@@ -75,6 +102,21 @@ def _own_namespace(namespace_file: Path) -> str | None:
         return namespace_file.read_text(encoding="utf-8").strip() or None
     except OSError:
         return None
+
+
+def _is_base_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and "@" not in parts.netloc
+            and not parts.query
+            and not parts.fragment
+            and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        return False
 
 
 def _lease_home(own: str | None, namespaces: tuple[str, ...]) -> str:
@@ -121,6 +163,56 @@ class _Reader:
         if value and not Path(value).is_file():
             self.fault(name, value, "the path of an existing file")
         return value or None
+
+    def prometheus(self) -> tuple[PrometheusSettings, ...]:
+        """A JSON list of objects with `name` and `url` and the optional keys of _SOURCE_KEYS."""
+        value = self.text("PROMETHEUS", "[]")
+        try:
+            listed = json.loads(value)
+        except ValueError:
+            listed = None
+        if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+            self.fault("PROMETHEUS", value[:80], "a JSON list of objects with name and url")
+            return ()
+        names = [str(item.get("name")) for item in listed]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self.fault("PROMETHEUS", name, "each name once")
+        return tuple(self._source(item) for item in listed)
+
+    def _source(self, item: dict[str, Any]) -> PrometheusSettings:
+        texts = {key: item.get(key, "") for key in sorted(_SOURCE_KEYS - {"matchers"})}
+        matchers = item.get("matchers", {})
+        for key in sorted(item.keys() - _SOURCE_KEYS):
+            self.fault("PROMETHEUS", str(key), f"only the keys {', '.join(sorted(_SOURCE_KEYS))}")
+        for key in sorted(key for key, text in texts.items() if not isinstance(text, str)):
+            self.fault("PROMETHEUS", f"{key} {texts[key]!r}", "text")
+            texts[key] = ""
+        if not isinstance(matchers, dict) or not all(
+            isinstance(text, str) for text in matchers.values()
+        ):
+            self.fault("PROMETHEUS", f"matchers {matchers!r}", "an object of labels and texts")
+            matchers = {}
+        if not _NAME.fullmatch(texts["name"]):
+            self.fault(
+                "PROMETHEUS", f"name {texts['name']!r}", "lower case letters, digits, dashes"
+            )
+        if not _is_base_address(texts["url"]):
+            self.fault(
+                "PROMETHEUS",
+                f"url {texts['url']!r}",
+                "http(s)://host without user, query or fragment",
+            )
+        labels = PodLabels(
+            texts["namespaceLabel"] or "namespace",
+            texts["podLabel"] or "pod",
+            tuple(sorted(matchers.items())),
+        )
+        for label in (labels.namespace, labels.pod, *matchers):
+            if not _LABEL.fullmatch(label):
+                self.fault("PROMETHEUS", f"label {label!r}", "letters, digits and underscores")
+        return PrometheusSettings(
+            texts["name"], texts["url"], texts["tokenFile"], texts["caFile"], labels
+        )
 
     def namespaces(self, own: str | None) -> tuple[str, ...]:
         value = self.text("NAMESPACES", "")

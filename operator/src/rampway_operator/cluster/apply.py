@@ -16,7 +16,7 @@ import structlog
 from rampway_operator.cluster.check_env_payload import check_env_base64
 from rampway_operator.cluster.client import Client, Object
 from rampway_operator.cluster.memory import Memory
-from rampway_operator.cluster.metrics import read_pods
+from rampway_operator.cluster.metric_sources import read_pods
 from rampway_operator.cluster.pod_http import PodHttp
 from rampway_operator.cluster.readings import controller_uid
 from rampway_operator.cluster.resources import (

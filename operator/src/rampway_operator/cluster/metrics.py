@@ -1,37 +1,26 @@
-"""Reads the pods' own counters by pod IP and turns two readings into one paired window.
+"""Turns two readings of the pods' counters into one paired window.
 
-It does not know what the numbers mean for the rollout. The last reading lives in memory only: after a
-restart the first window is lost, and no window is ever counted twice.
+It does not know where counters come from nor what the numbers mean for the rollout. The last reading
+lives in memory only: after a restart the first window is lost, and no window is ever counted twice.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
-from prometheus_client.parser import text_string_to_metric_families
 
-from rampway_operator.cluster.pod_http import PodHttp, PodRequestFailed
+from rampway_operator.cluster.metric_sources import MetricSources
 from rampway_operator.core.observed import Arm, Pod, ScrapeStatus, Window
-from rampway_operator.core.presets import PRESETS
-from rampway_operator.core.scrape import (
-    MetricsInvalid,
-    PodCounters,
-    Sample,
-    counters_from_families,
-    missing_for,
-)
+from rampway_operator.core.scrape import PodCounters, missing_for
 from rampway_operator.core.spec import Spec
 from rampway_operator.core.windows import Dropped, pair
 
-__all__ = ["Readings", "WindowMemory", "read_pods", "read_window"]
+__all__ = ["Readings", "WindowMemory", "read_window"]
 
-SCRAPE_SECONDS: Final = 5.0
-ACCEPT: Final = "text/plain;version=0.0.4"
 SLACK: Final = timedelta(milliseconds=200)
 """A look this much too early still counts as due: timers are not exact."""
 
@@ -42,7 +31,6 @@ log = structlog.get_logger(__name__)
 class Readings:
     """The counters of several pods at about one instant."""
 
-    at: datetime
     counters: Mapping[str, PodCounters]
     """By pod UID."""
     arms: Mapping[str, Arm]
@@ -54,6 +42,9 @@ class WindowMemory:
     """What must be remembered of one InferenceDeployment between two readings."""
 
     last: Readings | None = None
+    arms: Mapping[str, Arm] = field(default_factory=dict)
+    arms_since: datetime | None = None
+    """Since when, at the latest, these pods take traffic."""
     offered: tuple[Window, ...] = ()
     """Windows given to a decision that is not yet known to be stored."""
     status: ScrapeStatus = field(default_factory=ScrapeStatus)
@@ -65,18 +56,25 @@ class WindowMemory:
 
 
 async def read_window(
-    http: PodHttp, memory: WindowMemory, spec: Spec, pods: Iterable[Pod], now: datetime
+    sources: MetricSources,
+    memory: WindowMemory,
+    spec: Spec,
+    namespace: str,
+    pods: Iterable[Pod],
+    now: datetime,
 ) -> tuple[tuple[Window, ...], ScrapeStatus]:
     """Windows for the decision of this tick, and how the source did. Reads the pods when that is due.
 
     A window that was offered and surely not stored comes again, unchanged.
     """
+    live = [pod for pod in pods if pod.ready and pod.ip and not pod.deleting]
+    arms = {pod.uid: pod.arm for pod in live if pod.in_rotation and pod.arm is not None}
+    if memory.arms_since is None or memory.arms != arms:
+        memory.arms, memory.arms_since = arms, now
     if memory.offered or (memory.next_at is not None and now + SLACK < memory.next_at):
         return memory.offered, memory.status
     memory.next_at = now + spec.analysis.interval
-    live = [pod for pod in pods if pod.ready and pod.ip and not pod.deleting]
-    arms = {pod.uid: pod.arm for pod in live if pod.in_rotation and pod.arm is not None}
-    counters, faults = await read_pods(http, spec, live, now)
+    counters, faults = await sources.read(spec, namespace, live, now)
     missing = missing_for(spec.analysis.objectives, counters.values())
     broken = [fault for uid, fault in faults.items() if uid in arms]
     if broken:
@@ -85,56 +83,37 @@ async def read_window(
         log.warning("metrics not read", error=error)
         memory.status = ScrapeStatus(error=error, missing_metrics=missing)
         return (), memory.status
-    previous, memory.last = memory.last, Readings(now, counters, arms)
-    dropped = ""
-    if previous is not None and Arm.CANDIDATE in arms.values():
-        window = pair(
-            previous.counters, counters, arms, spec.analysis.interval, previous_arms=previous.arms
-        )
-        if isinstance(window, Dropped):
-            dropped = window.reason
-            log.info("window dropped", reason=dropped)
-        else:
-            memory.offered = (window,)
+    dropped = _next_window(memory, Readings(counters, arms), spec.analysis.interval)
+    if dropped:
+        log.info("window dropped", reason=dropped)
     memory.status = ScrapeStatus(dropped=dropped, missing_metrics=missing)
     return memory.offered, memory.status
 
 
-async def read_pods(
-    http: PodHttp, spec: Spec, pods: Iterable[Pod], at: datetime
-) -> tuple[dict[str, PodCounters], dict[str, str]]:
-    """The counters of each pod by UID, and by UID why a pod gave none."""
-    counters: dict[str, PodCounters] = {}
-    faults: dict[str, str] = {}
-
-    async def read_one(pod: Pod) -> None:
-        try:
-            text = await http.get(
-                pod.ip or "",
-                spec.engine.scrape_port,
-                spec.engine.metrics_path,
-                seconds=SCRAPE_SECONDS,
-                accept=ACCEPT,
-            )
-            # Off the loop: a large answer takes a second to parse.
-            counters[pod.uid] = await asyncio.to_thread(_parsed, text, spec, pod.uid, at)
-        except (PodRequestFailed, MetricsInvalid) as error:
-            faults[pod.uid] = f"pod {pod.name}: {error}"
-
-    await asyncio.gather(*(read_one(pod) for pod in pods))
-    return counters, faults
+def _next_window(memory: WindowMemory, new: Readings, interval: timedelta) -> str:
+    """Offer the window that ends with this reading; why there is none, if that is to be told."""
+    taking = [new.counters[uid] for uid in new.arms]
+    if memory.arms_since is not None and any(c.at < memory.arms_since for c in taking):
+        # A source that lags: samples from before the pods took their parts start no window.
+        memory.last = None
+        return "the newest samples are older than the last change of the pods that take traffic"
+    previous = memory.last
+    if previous is not None and _is_not_new(previous, new, interval):
+        return ""
+    memory.last = new
+    if previous is None or Arm.CANDIDATE not in new.arms.values():
+        return ""
+    window = pair(previous.counters, new.counters, new.arms, interval, previous_arms=previous.arms)
+    if isinstance(window, Dropped):
+        return window.reason
+    memory.offered = (window,)
+    return ""
 
 
-def _parsed(text: bytes, spec: Spec, uid: str, at: datetime) -> PodCounters:
-    try:
-        samples: list[Sample] = [
-            (sample.name, sample.labels, sample.value)
-            for family in text_string_to_metric_families(text.decode("utf-8"))
-            for sample in family.samples
-        ]
-    except Exception as error:
-        # The parser was made for honest exporters and fails on others in many ways.
-        raise MetricsInvalid(
-            f"metrics are not in the Prometheus text format: {error!r:.150}"
-        ) from None
-    return counters_from_families(PRESETS[spec.engine.type], samples, uid=uid, at=at)
+def _is_not_new(previous: Readings, new: Readings, interval: timedelta) -> bool:
+    """Whether a source that scrapes less often than we look has yet to scrape one of these pods again."""
+    return previous.arms == new.arms and any(
+        new.counters[uid].at - previous.counters[uid].at < interval / 2
+        for uid in new.arms
+        if uid in previous.counters
+    )

@@ -15,8 +15,8 @@ from typing import Any
 from rampway_operator.cluster import readings
 from rampway_operator.cluster.client import Client, Object
 from rampway_operator.cluster.memory import Memory
+from rampway_operator.cluster.metric_sources import MetricSources
 from rampway_operator.cluster.metrics import WindowMemory, read_window
-from rampway_operator.cluster.pod_http import PodHttp
 from rampway_operator.cluster.resources import (
     BY_KIND,
     CONFIG_MAPS,
@@ -46,7 +46,7 @@ class Observer:
     """Reads the cluster and the pods."""
 
     client: Client
-    http: PodHttp
+    sources: MetricSources
     smoke: SmokeTests
 
     async def observe(
@@ -66,7 +66,9 @@ class Observer:
         if state.rollout is None or state.phase in WINDING_DOWN:
             memory.windows = WindowMemory()
             return observed
-        windows, scrape = await read_window(self.http, memory.windows, spec, observed.pods, now)
+        windows, scrape = await read_window(
+            self.sources, memory.windows, spec, observed.namespace, observed.pods, now
+        )
         return dataclasses.replace(observed, windows=windows, scrape=scrape)
 
     async def _objects(self, found: Object, state: State, memory: Memory) -> Observed:

@@ -104,7 +104,7 @@ def read_analysis(node: Node) -> Analysis:
         "mode", "interval", "maxDuration", "onUndecided", "onFailure", "errorRates", "source", "outage",
         "objectives",
     )  # fmt: skip
-    node.get("source").object("direct")
+    prometheus = _prometheus(node.get("source"))
     rates = node.get("errorRates").object("falseAbort", "missedRegression")
     outage = node.get("outage").object("policy", "maxDuration", "afterMax")
     outage.get("policy").text("Hold", pattern="Hold")
@@ -126,10 +126,26 @@ def read_analysis(node: Node) -> Analysis:
                 Decimal("0.20"), "0.00001", "0.5"
             ),
         ),
+        prometheus=prometheus,
         outage_max_duration=outage.get("maxDuration").duration(timedelta(minutes=30)),
         outage_after_max=outage.get("afterMax").one_of(OnFailure, OnFailure.PAUSE),
         objectives=objectives,
     )
+
+
+def _prometheus(source: Node) -> str | None:
+    """The name of the Prometheus; None for the direct source, which is what nothing says."""
+    source.object("direct", "prometheus")
+    source.get("direct").object()
+    prometheus = source.get("prometheus")
+    if not prometheus.present:
+        return None
+    if source.get("direct").present:
+        source.fault("has 2 sources, need one of direct and prometheus")
+    name = prometheus.object("name").get("name")
+    if not name.present:
+        name.fault("is missing")
+    return name.text("", pattern=_NAME, most=63)
 
 
 def _objective(node: Node) -> Objective:

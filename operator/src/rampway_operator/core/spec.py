@@ -342,6 +342,8 @@ class Analysis:
     on_undecided: OnUndecided = OnUndecided.PAUSE
     on_failure: OnFailure = OnFailure.ABORT
     error_rates: ErrorRates = ErrorRates()
+    prometheus: str | None = None
+    """Name of a Prometheus in the operator's settings; None reads each pod itself."""
     outage_max_duration: timedelta = timedelta(minutes=30)
     outage_after_max: OnFailure = OnFailure.PAUSE
     objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
