@@ -34,13 +34,17 @@ class Watched:
 
     def __init__(self) -> None:
         self._versions: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.ended = False
+        """Whether all that kubectl sent was taken and no more will come."""
 
     def get(self, timeout: float) -> dict[str, Any] | None:
         """Return the next version; None after `timeout` seconds, or when the watch has ended."""
         try:
-            return self._versions.get(block=timeout > 0, timeout=timeout or None)
+            found = self._versions.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
             return None
+        self.ended = found is None
+        return found
 
     def drain(self) -> Iterator[dict[str, Any]]:
         """Yield what has come and was not taken yet, without waiting."""

@@ -14,6 +14,9 @@ from harness.kube import Kube
 
 __all__ = ["Moment", "Story", "condition", "outcome"]
 
+QUIET_SECONDS = 20.0
+"""After so long without a line, what the rollout waits for is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -49,6 +52,8 @@ class Story:
     moments: list[Moment] = field(default_factory=list)
     _decisions: set[tuple[str, str]] = field(default_factory=set)
     _verdicts: dict[str, str] = field(default_factory=dict)
+    _waiting_for: str = ""
+    _told_at: float = field(default_factory=time.monotonic)
 
     def skip_past(self) -> None:
         """Take all that happened so far as told."""
@@ -61,14 +66,19 @@ class Story:
     ) -> dict[str, Any]:
         """Follow until `check(object)` is true and return the object then; raises TimeoutError."""
         end = time.monotonic() + timeout
-        with self.kube.watch("infd", self.name) as seen:
-            while True:
-                now = seen.get(max(0.0, end - time.monotonic()))
-                if now is None:
-                    raise TimeoutError(f"{what}: not within {timeout:.0f} s")
-                self._note(now.get("status", {}))
-                if check(now):
-                    return now
+        while True:
+            with self.kube.watch("infd", self.name) as seen:
+                while not seen.ended:
+                    left = end - time.monotonic()
+                    now = seen.get(max(0.0, min(QUIET_SECONDS, left)))
+                    if now is not None:
+                        self._note(now.get("status", {}))
+                    self._break_silence()
+                    if now is not None and check(now):
+                        return now
+                    if left <= 0:
+                        raise TimeoutError(f"{what}: not within {timeout:.0f} s")
+            time.sleep(1)  # the API server ends a watch now and then: begin another
 
     def until_ended(self, generation: int, timeout: float) -> tuple[str, str]:
         """Follow until the rollout of that generation has ended and return its reason and message."""
@@ -85,7 +95,16 @@ class Story:
         assert found is not None
         return found
 
+    def _say(self, line: str) -> None:
+        self._told_at = time.monotonic()
+        self.tell(line)
+
+    def _break_silence(self) -> None:
+        if time.monotonic() - self._told_at >= QUIET_SECONDS:
+            self._say(f"  waits for {self._waiting_for or 'the operator'}")
+
     def _note(self, status: dict[str, Any]) -> None:
+        self._waiting_for = status.get("waitingFor", "")
         rollout = status.get("rollout") or {}
         weight = (rollout.get("weight") or {}).get("verified")
         step = (rollout.get("step") or {}).get("display", "")
@@ -99,15 +118,15 @@ class Story:
         ):
             self.moments.append(moment)
             shown = f"  weight {weight} %" if weight is not None else ""
-            self.tell(f"{moment.phase:<13} {step:<14}{shown}  {note}".rstrip())
+            self._say(f"{moment.phase:<13} {step:<14}{shown}  {note}".rstrip())
         for decision in status.get("decisions", ()):
             key = (decision["at"], decision["reason"])
             if key not in self._decisions:
                 self._decisions.add(key)
-                self.tell(f"  decided {decision['reason']}: {decision['message']}")
+                self._say(f"  decided {decision['reason']}: {decision['message']}")
         for verdict in rollout.get("verdicts", ()):
             if self._verdicts.get(verdict["objective"]) != verdict["verdict"]:
                 self._verdicts[verdict["objective"]] = verdict["verdict"]
-                self.tell(
+                self._say(
                     f"  verdict {verdict['objective']}: {verdict['verdict']}: {verdict['message']}"
                 )
