@@ -1,23 +1,30 @@
 """The rules that other rollout tools apply, on the same windows, for comparison.
 
 Written from their public documentation and at their defaults. They see the P99 of each minute, as
-`histogram_quantile` over one minute gives it.
+`histogram_quantile` over one minute gives it, of the candidate and of the reference:
+
+- Argo Rollouts, AnalysisTemplate with `successCondition: result[0] <= 1.25 * ...`: `failureLimit` is 0 by
+  default, so the first failed measurement aborts.
+- Flagger, MetricTemplate with `thresholdRange.max` on the ratio: the canary is rolled back when the number of
+  failed checks reaches `threshold`, 5 in its documentation's examples. Checks that pass do not lower it.
+- Kayenta's NetflixACAJudge at its defaults.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rampway_operator.core.observed import Histogram, Window
 
-__all__ = ["mann_whitney", "quantile_threshold"]
+__all__ = ["OTHER_RULES", "argo", "flagger", "kayenta"]
 
 FACTOR = 1.25
 """The margin that all rules are given."""
+FLAGGER_THRESHOLD = 5
 FRACTION, CONFIDENCE_Z = 0.25, 2.3263
 """Kayenta's judge: a quarter of the estimate, two-sided confidence of 98 %."""
 JUDGED_EVERY = 10
@@ -25,19 +32,27 @@ JUDGED_EVERY = 10
 Floats = NDArray[np.float64]
 
 
-def quantile_threshold(windows: Sequence[Window], seconds: float) -> float | None:
-    """The minute in which `candidate P99 > 1.25 * reference P99` first holds; None if never.
+def argo(windows: Sequence[Window], seconds: float) -> float | None:
+    """The minute in which `candidate P99 > 1.25 * reference P99` first holds; None if never."""
+    return _nth_failure(windows, seconds, 1)
 
-    One failed measurement aborts, which is the default of the tools that are configured this way.
-    """
+
+def flagger(windows: Sequence[Window], seconds: float) -> float | None:
+    """The minute of the failed check that reaches Flagger's threshold; None if it is never reached."""
+    return _nth_failure(windows, seconds, FLAGGER_THRESHOLD)
+
+
+def _nth_failure(windows: Sequence[Window], seconds: float, limit: int) -> float | None:
     candidate, reference = _minutes(windows, seconds)
+    failed = 0
     for minute, (ours, theirs) in enumerate(zip(candidate, reference, strict=True), start=1):
-        if ours > FACTOR * theirs:
+        failed += bool(ours > FACTOR * theirs)
+        if failed == limit:
             return float(minute)
     return None
 
 
-def mann_whitney(windows: Sequence[Window], seconds: float) -> float | None:
+def kayenta(windows: Sequence[Window], seconds: float) -> float | None:
     """The minute in which a Mann-Whitney judge first calls the candidate's P99 high; None if never.
 
     High: the lower confidence bound of the shift exceeds a quarter of its estimate (Hodges-Lehmann).
@@ -52,6 +67,13 @@ def mann_whitney(windows: Sequence[Window], seconds: float) -> float | None:
         if lower > FRACTION * abs(float(np.median(shifts))):
             return float(end)
     return None
+
+
+OTHER_RULES: Mapping[str, Callable[[Sequence[Window], float], float | None]] = {
+    "threshold, Argo": argo,
+    "threshold, Flagger": flagger,
+    "Kayenta": kayenta,
+}
 
 
 def _minutes(windows: Sequence[Window], seconds: float) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rampway_operator.core.observed import ArmWindow, Histogram, Window
 
-__all__ = ["EDGES", "Arm", "Load", "simulate"]
+__all__ = ["EDGES", "Arm", "Load", "simulate", "windows_of"]
 
 EDGES = (*(0.001 * 1.1**i for i in range(122)), float("inf"))
 """Bucket edges of the Rampway server: factor 1.1 from 1 ms to 100 s."""
@@ -133,7 +133,8 @@ def _serve(
         start[mine] = _starts(times[mine].tolist(), service[mine].tolist())
     ttft = start - times + service + 0.02
     failed = rng.random(n) < arm.error_rate
-    return _windows(load, arm, times, ttft, prompt, cached, failed, windows)
+    at = np.floor((times + ttft) / load.window).astype(int)
+    return windows_of(arm.pods, at, ttft, prompt, cached, failed, windows)
 
 
 def _starts(times: list[float], service: list[float]) -> list[float]:
@@ -147,17 +148,16 @@ def _starts(times: list[float], service: list[float]) -> list[float]:
     return starts
 
 
-def _windows(
-    load: Load,
-    arm: Arm,
-    times: Floats,
+def windows_of(
+    pods: int,
+    at: NDArray[np.int64],
     ttft: Floats,
     prompt: Floats,
     cached: Floats,
     failed: NDArray[np.bool_],
     windows: int,
 ) -> list[ArmWindow]:
-    at = np.floor((times + ttft) / load.window).astype(int)
+    """What an arm of `pods` pods did in each window; `at` is the window of each request."""
     inside = at < windows
     bucket = np.searchsorted(_INNER, ttft, side="left")
     flat = np.bincount((at * len(EDGES) + bucket)[inside], minlength=windows * len(EDGES)).reshape(
@@ -168,11 +168,11 @@ def _windows(
         sums = np.bincount(at[inside], weights=values[inside], minlength=windows)
         return sums.astype(np.float64)
 
-    totals = per_window(np.ones(len(times)))
+    totals = per_window(np.ones(len(at)))
     errors, prompts, hits = per_window(failed), per_window(prompt), per_window(cached)
     return [
         ArmWindow(
-            pods=arm.pods,
+            pods=pods,
             requests=float(totals[j]),
             errors=float(errors[j]),
             prompt_tokens=float(prompts[j]),
