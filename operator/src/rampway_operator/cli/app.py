@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from typer.exceptions import TyperException
 
 from rampway_operator.cli import view
+from rampway_operator.cli.analysis import commands as analysis_commands
 from rampway_operator.cli.explain import explanation
 from rampway_operator.cli.outcome import outcome_of
 from rampway_operator.cli.session import CommandFailed, Session, Target, opened
@@ -37,6 +38,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(analysis_commands)
 
 
 class UsageFailed(CommandFailed):

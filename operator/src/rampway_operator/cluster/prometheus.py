@@ -33,13 +33,19 @@ class Prometheus:
     settings: PrometheusSettings
     _session: aiohttp.ClientSession | None = field(default=None, repr=False)
 
-    async def query(self, promql: str) -> Any:
-        """The parsed JSON answer to an instant query at Prometheus' own time. Raises PrometheusFailed."""
+    async def query(self, promql: str, at: float | None = None) -> Any:
+        """The parsed JSON answer to an instant query. Raises PrometheusFailed.
+
+        `at` is Unix time in seconds; None is Prometheus' own now.
+        """
+        form = {"query": promql, "timeout": f"{QUERY_SECONDS:g}s"}
+        if at is not None:
+            form["time"] = f"{at:.3f}"
         url = f"{self.settings.url.rstrip('/')}/api/v1/query"
         try:
             async with self._opened().post(
                 url,
-                data={"query": promql, "timeout": f"{QUERY_SECONDS:g}s"},
+                data=form,
                 headers={"Accept-Encoding": "identity", **self._authorization()},
                 allow_redirects=False,
             ) as answer:

@@ -7,12 +7,12 @@ instant queries give raw samples with the timestamps of their scrapes).
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from rampway_operator.core.presets import Preset
@@ -23,6 +23,7 @@ __all__ = [
     "LOOK_BACK",
     "PodLabels",
     "Scraped",
+    "all_scrapes",
     "check_age",
     "latest_scrape",
     "query",
@@ -68,8 +69,15 @@ def series_names(preset: Preset) -> tuple[str, ...]:
     return tuple(sorted(counters | histograms | {"process_start_time_seconds"}))
 
 
-def query(preset: Preset, labels: PodLabels, namespace: str, pod: str, interval: timedelta) -> str:
-    """PromQL for the raw samples of one pod over the last LOOK_BACK intervals.
+def query(
+    preset: Preset,
+    labels: PodLabels,
+    namespace: str,
+    pod: str,
+    interval: timedelta,
+    look_back: int = LOOK_BACK,
+) -> str:
+    """PromQL for the raw samples of one pod over the last `look_back` intervals.
 
     Values are quoted and names escaped, so neither can end the selector; label names come from the
     operator's settings and must be label names. Raises ValueError on one that is not.
@@ -81,7 +89,7 @@ def query(preset: Preset, labels: PodLabels, namespace: str, pod: str, interval:
         if not _LABEL.fullmatch(name):
             raise ValueError(f"label name: got {name!r}, need letters, digits and underscores")
     selector = ",".join(f"{name}{sign}{_quoted(value)}" for name, sign, value in matchers)
-    return f"{{{selector}}}[{math.ceil(LOOK_BACK * interval.total_seconds())}s]"
+    return f"{{{selector}}}[{math.ceil(look_back * interval.total_seconds())}s]"
 
 
 def _escaped(name: str) -> str:
@@ -108,30 +116,55 @@ def latest_scrape(answer: Any, labels: PodLabels, pod: str) -> Scraped:
     between was reset; a pod that two jobs scrape would count twice; a warning means that part of the data
     is missing: all of them are errors.
     """
+    series = _series_of(answer, labels, pod)
+    for metric, samples in series:
+        _check_never_fell(metric["__name__"], samples)
+    newest = max(samples[-1][0] for _, samples in series)
+    return _scrape(
+        newest, [(m, samples[-1][1]) for m, samples in series if samples[-1][0] == newest], labels
+    )
+
+
+def all_scrapes(answer: Any, labels: PodLabels, pod: str) -> tuple[Scraped, ...]:
+    """Every scrape in a matrix answer, oldest first; for recordings, in which counters may be reset."""
+    by_time: dict[float, list[tuple[Mapping[str, str], float]]] = {}
+    for metric, samples in _series_of(answer, labels, pod):
+        for at, value in samples:
+            by_time.setdefault(at, []).append((metric, value))
+    return tuple(_scrape(at, by_time[at], labels) for at in sorted(by_time))
+
+
+def _scrape(
+    at: float, series: Iterable[tuple[Mapping[str, str], float]], labels: PodLabels
+) -> Scraped:
+    added = {labels.namespace, labels.pod, *_TARGET, *(name for name, _ in labels.matchers)}
+    samples = tuple((m["__name__"], _exported(m, added), value) for m, value in series)
+    try:
+        return Scraped(datetime.fromtimestamp(at, UTC), samples)
+    except (ValueError, OverflowError, OSError):
+        raise MetricsInvalid(f"sample time is no time: got {at!r}, need Unix seconds") from None
+
+
+_Labelled = tuple[Mapping[str, str], list[tuple[float, float]]]
+"""Labels of a series and its samples (time, value), oldest first."""
+
+
+def _series_of(answer: Any, labels: PodLabels, pod: str) -> list[_Labelled]:
+    """All series of the answer; they must be one target's."""
     series = [_series(item) for item in _matrix(answer)]
     if not series:
         raise MetricsInvalid(
             f"Prometheus has no samples of pod {pod}: check that it is scraped, and that its series have "
             f"the labels {labels.namespace} and {labels.pod}"
         )
-    targets = {tuple(metric.get(name, "") for name in _TARGET) for metric, _, _ in series}
+    targets = {tuple(metric.get(name, "") for name in _TARGET) for metric, _ in series}
     if len(targets) > 1:
         jobs = ", ".join(sorted("/".join(target)[:80] for target in targets)[:3])
         raise MetricsInvalid(
             f"pod {pod} is scraped by {len(targets)} targets ({jobs}): need one; name its job in the "
             "source's matchers"
         )
-    newest = max(at for _, at, _ in series)
-    added = {labels.namespace, labels.pod, *_TARGET, *(name for name, _ in labels.matchers)}
-    samples = tuple(
-        (metric["__name__"], _exported(metric, added), value)
-        for metric, at, value in series
-        if at == newest
-    )
-    try:
-        return Scraped(datetime.fromtimestamp(newest, UTC), samples)
-    except (ValueError, OverflowError, OSError):
-        raise MetricsInvalid(f"sample time is no time: got {newest!r}, need Unix seconds") from None
+    return series
 
 
 def _exported(metric: Mapping[str, str], added: set[str]) -> dict[str, str]:
@@ -163,8 +196,7 @@ def _matrix(answer: Any) -> list[Any]:
     return result
 
 
-def _series(item: Any) -> tuple[Mapping[str, str], float, float]:
-    """(labels, time of the last sample, its value) of one series."""
+def _series(item: Any) -> _Labelled:
     metric = item.get("metric") if isinstance(item, Mapping) else None
     values = item.get("values") if isinstance(item, Mapping) else None
     if not isinstance(metric, Mapping) or not isinstance(metric.get("__name__"), str):
@@ -174,15 +206,18 @@ def _series(item: Any) -> tuple[Mapping[str, str], float, float]:
     if not isinstance(values, list) or not values:
         raise MetricsInvalid(f"series {metric['__name__'][:80]} has no samples: need values")
     samples = [_sample(metric["__name__"], pair) for pair in values]
-    for (at, value), (later, after) in itertools.pairwise(samples):
-        if later <= at:
-            raise MetricsInvalid(f"samples of {metric['__name__'][:80]} are not in order of time")
-        if after < value and metric["__name__"] != "process_start_time_seconds":
+    if any(later <= at for (at, _), (later, _) in pairwise(samples)):
+        raise MetricsInvalid(f"samples of {metric['__name__'][:80]} are not in order of time")
+    return metric, samples
+
+
+def _check_never_fell(name: str, samples: Iterable[tuple[float, float]]) -> None:
+    for (_, value), (_, after) in pairwise(samples):
+        if after < value and name != "process_start_time_seconds":
             raise MetricsInvalid(
-                f"counter {metric['__name__'][:80]} fell from {value:g} to {after:g}: it was reset; "
+                f"counter {name[:80]} fell from {value:g} to {after:g}: it was reset; "
                 "waiting until the reset is out of sight"
             )
-    return metric, *samples[-1]
 
 
 def _sample(name: str, pair: Any) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from rampway_operator.core.observed import Arm, ArmWindow, Histogram, Window
 from rampway_operator.core.scrape import CumulativeHistogram, PodCounters
 
-__all__ = ["MAX_GAP", "Dropped", "pair"]
+__all__ = ["MAX_GAP", "Dropped", "gained", "pair"]
 
 MAX_GAP = 2
 """A window longer than this many intervals mixes too much and is dropped."""
@@ -65,6 +65,12 @@ def pair(
         baseline=sides.get(Arm.BASELINE),
         stable=sides.get(Arm.STABLE),
     )
+
+
+def gained(before: PodCounters, after: PodCounters, interval: timedelta) -> ArmWindow | Dropped:
+    """What one pod did between two readings, or why they cannot be subtracted."""
+    fault = _fault(before, after, interval)
+    return Dropped(f"pod {after.uid}: {fault}") if fault else _arm([(before, after)])
 
 
 _Pair = tuple[PodCounters, PodCounters]
