@@ -85,7 +85,34 @@ test: ## Everything that runs without a GPU
 test-full: test ## Everything, slow tests too; takes long
 	@rust/miri
 	@rust/fuzz/run 1800
+	@cargo test -q --release -p rampway-prefix-cache --test soak -- --ignored
+	@$(PY) rust/prefix-cache/instructions.py --scale
 	@$(PYTEST) -n 2 -m "slow and not gpu and not e2e" operator/tests server/tests e2e/tests
+
+# --- benchmarks: they want a quiet machine ------------------------------------------------------
+
+# Mooncake traces, e.g. TRACES="conversation_trace.jsonl synthetic_trace.jsonl"; without one, no replay.
+TRACES ?=
+FIGURES ?= $(CACHE)/bench
+
+.PHONY: bench-peers
+bench-peers: setup ## Fetch the caches of SGLang and vLLM that bench-cache compares with (3 GB of wheels)
+	@$(PY) -m rampway_server.bench.peers
+
+.PHONY: bench-cache
+bench-cache: setup ## The prefix cache beside its peers; TRACES="a.jsonl b.jsonl" adds their replay
+	@cargo build -q --release -p rampway-prefix-cache --examples
+	@mkdir -p "$(FIGURES)"
+	@$(PY) -m rampway_server bench cache --full --core "$(CARGO_TARGET_DIR)/release/examples/cases" \
+	  $(foreach trace,$(TRACES),--trace "$(trace)") --json "$(FIGURES)/cache.json" | tee "$(FIGURES)/cache.md"
+	@echo "figures are in $(FIGURES)/cache.md and cache.json"
+
+.PHONY: bench-ttft
+bench-ttft: setup ## Time to first token with the Rust and the Python cache; the first of TRACES adds its prompts
+	@mkdir -p "$(FIGURES)"
+	@$(PY) -m rampway_server bench ttft $(foreach trace,$(firstword $(TRACES)),--trace "$(trace)") \
+	  --json "$(FIGURES)/ttft.json" | tee "$(FIGURES)/ttft.md"
+	@echo "figures are in $(FIGURES)/ttft.md and ttft.json"
 
 # --- cluster, images, demo ---------------------------------------------------------------------
 

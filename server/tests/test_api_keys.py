@@ -47,7 +47,7 @@ async def test_given_keys_when_a_call_has_none_or_a_wrong_one_then_401_but_probe
         assert (await server.post("/v1/completions", PROMPT, headers=ALICE)).status_code == 200
 
 
-async def test_given_tenants_when_they_send_one_prompt_then_only_keys_of_one_tenant_share(
+async def test_ktransformers_2184_given_tenants_when_they_send_one_prompt_then_only_one_s_keys_share(
     key_flags: list[str],
 ) -> None:
     async with front(*key_flags) as server:
@@ -72,7 +72,9 @@ async def test_given_an_admin_key_when_flushing_then_it_alone_may(key_flags: lis
         assert flushed.json()["freed_pages"] > 0
 
 
-def test_given_parts_that_join_to_the_same_text_when_named_then_the_namespaces_differ() -> None:
+def test_vllm_56655_given_parts_that_join_to_the_same_text_when_named_then_the_namespaces_differ() -> (
+    None
+):
     parts = ["", "a", "b", "ab", "aa"]
     combinations = list(itertools.product(parts, parts, parts))
     assert len({namespace(*combination) for combination in combinations}) == len(combinations)

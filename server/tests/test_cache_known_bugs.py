@@ -22,6 +22,22 @@ def test_sglang_24590_given_a_finished_request_when_cached_then_all_but_its_last
     assert bench.cache.stats().evictable * 4 == computed
 
 
+@pytest.mark.parametrize("backend", CACHING)
+def test_sglang_35694_given_a_request_that_its_stop_token_ends_when_cached_then_no_page_is_beyond(
+    backend,
+):
+    """What nobody can send again, tokens drawn ahead of the stop, is a dead branch."""
+    drawn = expected_tokens(request_of(range(1, 12), 40))
+    stop = next(token for at, token in enumerate(drawn) if at > 8 and token not in drawn[:at])
+    bench = Bench(backend)
+    request = request_of(range(1, 12), 40, stop_ids=frozenset({stop}))
+    bench.run(request)
+    answer = bench.tokens_of(request)
+    assert answer == drawn[: drawn.index(stop) + 1]
+    known = 11 + len(answer)
+    assert bench.cache.stats().evictable * 4 == (known - 1) // 4 * 4
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_vllm_37076_given_eviction_pressure_when_greedy_then_the_text_is_that_without_a_cache(
     backend,

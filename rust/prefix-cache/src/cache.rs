@@ -6,8 +6,8 @@ use crate::pins::Pins;
 use crate::pool::PagePool;
 use crate::recency::{Policy, TOP};
 use crate::stats::Counters;
-use crate::token::out_of_range;
-use crate::tree::{NIL, Tree, to_u32};
+use crate::token::first_out_of_range;
+use crate::tree::{NIL, Place, Tree, to_u32};
 use crate::waiting::Waiting;
 use crate::{Error, Result, TokenId};
 
@@ -166,7 +166,7 @@ impl PrefixCache {
     #[must_use]
     pub fn peek<T: TokenId>(&self, namespace: &[u8], tokens: &[T]) -> usize {
         self.tree.find_root(namespace).map_or(0, |root| {
-            let found = self.tree.count_below(root, self.whole_pages(tokens));
+            let (_, found) = self.tree.find_below(root, self.whole_pages(tokens));
             found * self.tree.page_size
         })
     }
@@ -225,8 +225,18 @@ impl PrefixCache {
         if out.len() > self.available() {
             return false;
         }
-        self.evict(out.len().saturating_sub(self.pool.free()));
-        self.pool.take(out);
+        let missing = out.len().saturating_sub(self.pool.free());
+        let (mut evicted, free) = out.split_at_mut(missing);
+        self.pool.take(free);
+        // From the back: what goes last is handed out first, as if it had been freed in between.
+        let gone = self.trim(missing, |pool, pages| {
+            let rest = std::mem::take(&mut evicted);
+            let (rest, own) = rest.split_at_mut(rest.len() - pages.len());
+            own.copy_from_slice(pages);
+            pool.hand_over(pages);
+            evicted = rest;
+        });
+        self.counters.evicted_pages += gone as u64;
         true
     }
 
@@ -282,26 +292,29 @@ impl PrefixCache {
                 need: whole,
             });
         }
-        let fresh = have * self.tree.page_size;
-        if let Some((index, token)) = out_of_range(&tokens[fresh..]) {
-            let index = fresh + index;
-            return Err(Error::TokenOutOfRange { index, token });
-        }
+        let fresh = &tokens[have * self.tree.page_size..];
+        let (above, known) = self.tree.find_below(lock.node, fresh);
+        let (cached, new) = fresh.split_at(known * self.tree.page_size);
         let offered = &pages[have..whole];
-        self.pool.claim(offered)?;
+        let place = Place {
+            node: above,
+            is_held: known == 0,
+            priority: lock.priority,
+        };
+        let Some(staged) = self.tree.stage(place, new, &offered[known..]) else {
+            return Err(first_out_of_range(tokens));
+        };
+        self.pool.adopt(offered)?;
 
-        let (node, known) = self.tree.lock_below(lock.node, &tokens[fresh..], 0);
-        let (duplicates, new) = offered.split_at(known);
-        self.pool.unclaim(duplicates);
-        let (adopted, unfit) = new.split_at(self.room_for(node, new.len()));
-        self.pool.unclaim(unfit);
-        let node = self.publish(
-            node,
-            &tokens[fresh + known * self.tree.page_size..],
-            adopted,
-            lock.priority,
-        );
-        let held = have + known + adopted.len();
+        // Nothing fails from here on; before, nothing changed.
+        let (node, _) = self.tree.lock_below(lock.node, cached, 0);
+        let duplicates = &offered[..known];
+        let adopted = self.room_for(node, whole - have - known);
+        let held = have + known + adopted;
+        self.pool.hand_over(duplicates);
+        self.pool.hand_over(&pages[held..whole]);
+        self.tell(node, new, &pages[have + known..held]);
+        let node = self.tree.publish(node, staged, adopted, lock.priority);
         let held_pages = to_u32(held);
         self.handles.set(
             handle,
@@ -314,33 +327,22 @@ impl PrefixCache {
         if lock.priority > 0 {
             self.tree.raise_priority(node, lock.priority);
         }
-        self.counters.inserted_pages += adopted.len() as u64;
+        self.counters.inserted_pages += adopted as u64;
         Ok(Inserted {
             held,
-            adopted: adopted.len(),
+            adopted,
             duplicates: duplicates.to_vec(),
         })
     }
 
-    /// Puts claimed pages, which hold the first of `tokens`, below the locked `node`; returns the
-    /// locked node they are in.
-    fn publish<T: TokenId>(
-        &mut self,
-        node: u32,
-        tokens: &[T],
-        adopted: &[u32],
-        priority: u8,
-    ) -> u32 {
-        if adopted.is_empty() {
-            return node;
-        }
-        self.pool.adopt(adopted);
+    /// Tells that `adopted` pages, which hold the first of `tokens`, will come below `node`.
+    fn tell<T: TokenId>(&mut self, node: u32, tokens: &[T], adopted: &[u32]) {
+        let Some(log) = self.events.as_mut().filter(|_| !adopted.is_empty()) else {
+            return;
+        };
+        let parent = self.tree.pages(node).last().copied();
         let tokens = &tokens[..adopted.len() * self.tree.page_size];
-        if let Some(log) = &mut self.events {
-            let parent = self.tree.pages(node).last().copied();
-            log.stored(self.tree.namespace_of(node), parent, adopted, tokens);
-        }
-        self.tree.grow(node, tokens, adopted, priority)
+        log.stored(self.tree.namespace_of(node), parent, adopted, tokens);
     }
 
     /// Raises the priority of what `handle` protects, and of what is inserted through it later,

@@ -36,8 +36,6 @@ const CALLER: Mark = 1;
 const TREE: Mark = 2;
 const DEFERRED: Mark = 3;
 const RESERVED: Mark = 4;
-/// A caller's page inside a call that is still checking its arguments.
-const CLAIMED: Mark = 5;
 
 /// Pages `1..n` on a stack of free ones. All operations are O(1) a page, and none waits for the
 /// memory of one page to find the next.
@@ -77,7 +75,7 @@ impl PagePool {
 
     pub(crate) fn owner(&self, page: u32) -> Option<Owner> {
         Some(match *self.marks.get(page as usize)? {
-            CALLER | CLAIMED => Owner::Caller,
+            CALLER => Owner::Caller,
             TREE => Owner::Tree,
             DEFERRED => Owner::Deferred,
             RESERVED => Owner::Reserved,
@@ -96,64 +94,67 @@ impl PagePool {
         self.owned += out.len();
     }
 
-    /// Marks `pages` so that each can be adopted, freed or returned once; on error marks none.
-    pub(crate) fn claim(&mut self, pages: &[u32]) -> Result<()> {
-        for (i, &page) in pages.iter().enumerate() {
-            match self.marks.get_mut(page as usize) {
-                Some(mark) if *mark == CALLER => *mark = CLAIMED,
-                mark => {
-                    let repeated = mark.is_some_and(|mark| *mark == CLAIMED);
-                    self.unclaim(&pages[..i]);
-                    return Err(if repeated {
-                        Error::RepeatedPage { page }
-                    } else {
-                        let owner = self.owner(page);
-                        Error::NotOwned { page, owner }
-                    });
-                }
-            }
-        }
+    /// Passes pages of the caller, each given once, to the tree; on error none.
+    pub(crate) fn adopt(&mut self, pages: &[u32]) -> Result<()> {
+        self.pass(pages, TREE)
+    }
+
+    /// Passes pages of the tree to the caller.
+    pub(crate) fn hand_over(&mut self, pages: &[u32]) {
+        self.mark(pages, CALLER);
+        self.owned += pages.len();
+    }
+
+    /// Frees pages of the caller, each given once; on error none.
+    pub(crate) fn give_back(&mut self, pages: &[u32]) -> Result<()> {
+        self.pass(pages, FREE)?;
+        self.stack.extend_from_slice(pages);
         Ok(())
     }
 
-    /// Leaves claimed pages with their caller.
-    pub(crate) fn unclaim(&mut self, pages: &[u32]) {
-        self.mark(pages, CALLER);
-    }
-
-    /// Passes claimed pages to the tree.
-    pub(crate) fn adopt(&mut self, pages: &[u32]) {
-        self.mark(pages, TREE);
-        self.owned -= pages.len();
-    }
-
-    /// Frees claimed pages.
-    pub(crate) fn give_back(&mut self, pages: &[u32]) {
-        self.push_all(pages);
-        self.owned -= pages.len();
-    }
-
-    /// Takes claimed pages out of use without freeing them yet.
-    pub(crate) fn defer(&mut self, pages: &[u32]) {
-        self.mark(pages, DEFERRED);
-        self.owned -= pages.len();
+    /// Takes pages of the caller, each given once, out of use without freeing them yet; on error
+    /// none.
+    pub(crate) fn defer(&mut self, pages: &[u32]) -> Result<()> {
+        self.pass(pages, DEFERRED)?;
         self.deferred += pages.len();
+        Ok(())
+    }
+
+    /// Takes pages, each given once, from the caller for another owner: one look at each mark.
+    fn pass(&mut self, pages: &[u32], to: Mark) -> Result<()> {
+        for (i, &page) in pages.iter().enumerate() {
+            match self.marks.get_mut(page as usize) {
+                Some(mark) if *mark == CALLER => *mark = to,
+                _ => {
+                    self.mark(&pages[..i], CALLER);
+                    return Err(self.refusal(page, &pages[..i]));
+                }
+            }
+        }
+        self.owned -= pages.len();
+        Ok(())
+    }
+
+    /// Why `page`, which comes after those `before` it, is not passed on.
+    #[cold]
+    fn refusal(&self, page: u32, before: &[u32]) -> Error {
+        if before.contains(&page) {
+            return Error::RepeatedPage { page };
+        }
+        let owner = self.owner(page);
+        Error::NotOwned { page, owner }
     }
 
     /// Frees deferred pages.
     pub(crate) fn settle(&mut self, pages: &[u32]) {
-        self.push_all(pages);
+        self.stack.extend_from_slice(pages);
+        self.mark(pages, FREE);
         self.deferred -= pages.len();
     }
 
     /// Frees pages of the tree, the last one first.
     pub(crate) fn give_up(&mut self, pages: &[u32]) {
         self.stack.extend(pages.iter().rev());
-        self.mark(pages, FREE);
-    }
-
-    fn push_all(&mut self, pages: &[u32]) {
-        self.stack.extend_from_slice(pages);
         self.mark(pages, FREE);
     }
 
@@ -177,8 +178,7 @@ impl PagePool {
             with_caller += usize::from(mark == CALLER);
             deferred += usize::from(mark == DEFERRED);
             let is_free = listed[page as usize];
-            if mark == CLAIMED
-                || is_free != (owner == Some(Owner::Free))
+            if is_free != (owner == Some(Owner::Free))
                 || tree[page as usize] != (owner == Some(Owner::Tree))
             {
                 return Err(Error::Corrupt(format!(

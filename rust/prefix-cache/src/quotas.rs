@@ -156,7 +156,8 @@ impl Tree {
         let mut freed = 0;
         while freed < max {
             let victim = self.quotas.victim(namespace);
-            match self.trim(victim, max - freed, pool, log.as_deref_mut()) {
+            let give = |tail: &[u32]| pool.give_up(tail);
+            match self.trim(victim, max - freed, give, log.as_deref_mut()) {
                 0 => break,
                 pages => freed += pages,
             }

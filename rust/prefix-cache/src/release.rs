@@ -1,6 +1,7 @@
 //! How pages leave: release, free, retire, evict, clear.
 
 use crate::events::Event;
+use crate::pool::PagePool;
 use crate::waiting::Item;
 use crate::{Error, PrefixCache, Result};
 
@@ -85,15 +86,14 @@ impl PrefixCache {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn free(&mut self, pages: &[u32], fence: Option<u64>) -> Result<()> {
-        self.pool.claim(pages)?;
         match self.waiting.ahead(fence) {
             Some(fence) => {
-                self.pool.defer(pages);
+                self.pool.defer(pages)?;
                 self.waiting.add(fence, Item::Free(pages.to_vec()));
+                Ok(())
             }
             None => self.pool.give_back(pages),
         }
-        Ok(())
     }
 
     /// Carries out every release and free whose fence is at most `step`; returns pages made free.
@@ -142,7 +142,7 @@ impl PrefixCache {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn evict(&mut self, n: usize) -> usize {
-        let freed = self.trim(n);
+        let freed = self.trim(n, PagePool::give_up);
         self.counters.evicted_pages += freed as u64;
         freed
     }
@@ -165,10 +165,10 @@ impl PrefixCache {
     /// ```
     pub fn clear(&mut self) -> usize {
         if self.tree.protected > 0 {
-            return self.trim(usize::MAX);
+            return self.trim(usize::MAX, PagePool::give_up);
         }
         let mut log = self.events.take();
-        let dropped = self.trim(usize::MAX);
+        let dropped = self.trim(usize::MAX, PagePool::give_up);
         if let Some(log) = &mut log {
             log.push(Event::Cleared);
         }
@@ -176,12 +176,14 @@ impl PrefixCache {
         dropped
     }
 
-    fn trim(&mut self, n: usize) -> usize {
+    /// Gives up to `n` evictable pages, each victim's tail, to `take`; returns how many.
+    pub(crate) fn trim(&mut self, n: usize, mut take: impl FnMut(&mut PagePool, &[u32])) -> usize {
         let mut freed = 0;
         while freed < n {
             let log = self.events.as_mut();
             let victim = self.tree.recency.victim();
-            match self.tree.trim(victim, n - freed, &mut self.pool, log) {
+            let give = |tail: &[u32]| take(&mut self.pool, tail);
+            match self.tree.trim(victim, n - freed, give, log) {
                 0 => break,
                 pages => freed += pages,
             }

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use crate::TokenId;
 use crate::tree::to_u32;
+use crate::{MAX_ID, TokenId};
 
 /// The ids, then the tokens, of pages; the first `len` of each are in use.
 #[derive(Debug, Default)]
@@ -20,16 +20,24 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn new<T: TokenId>(tokens: &[T], pages: &[u32]) -> Self {
+    /// `None` when a token is above `MAX_ID`: tokens are looked at as they are copied, because
+    /// reading them, from memory most often, is what takes the time.
+    pub(crate) fn new<T: TokenId>(tokens: &[T], pages: &[u32]) -> Option<Self> {
+        let mut bits = 0;
+        let ids = tokens.iter().map(|token| {
+            let id = token.id();
+            bits |= id;
+            id
+        });
         let mut words = Vec::with_capacity(tokens.len() + pages.len());
         words.extend_from_slice(pages);
-        words.extend(tokens.iter().map(|token| token.id()));
+        words.extend(ids);
         let len = to_u32(pages.len());
-        Self {
+        (bits <= MAX_ID).then(|| Self {
             words: words.into_boxed_slice(),
             room: len,
             len,
-        }
+        })
     }
 
     /// Pages in use.
@@ -50,8 +58,15 @@ impl Segment {
         &self.words[pages]
     }
 
-    /// Appends; grows by a quarter, so that growing page by page stays linear.
-    pub(crate) fn extend<T: TokenId>(&mut self, tokens: &[T], pages: &[u32], page_size: usize) {
+    /// Copies what [`Self::lengthen`] will append; false when a token is above `MAX_ID`. Grows by
+    /// a quarter, so that growing page by page stays linear.
+    #[must_use]
+    pub(crate) fn copy_behind<T: TokenId>(
+        &mut self,
+        tokens: &[T],
+        pages: &[u32],
+        page_size: usize,
+    ) -> bool {
         let len = self.len() + pages.len();
         let room = self.room as usize;
         if len > room || room + len * page_size > self.words.len() {
@@ -60,10 +75,17 @@ impl Segment {
         self.words[self.len as usize..len].copy_from_slice(pages);
         let from = self.room as usize + self.len() * page_size;
         let new = &mut self.words[from..from + tokens.len()];
+        let mut bits = 0;
         for (word, token) in new.iter_mut().zip(tokens) {
             *word = token.id();
+            bits |= *word;
         }
-        self.len = to_u32(len);
+        bits <= MAX_ID
+    }
+
+    /// Takes the next `pages` pages, copied before, into use.
+    pub(crate) fn lengthen(&mut self, pages: usize) {
+        self.len += to_u32(pages);
     }
 
     /// Keeps the first `pages` pages; gives memory back when a quarter is waste.
@@ -113,7 +135,7 @@ mod tests {
     {
         let tokens: Vec<u32> = (0..4096).collect();
         let pages: Vec<u32> = (1000..1256).collect();
-        let mut segment = Segment::new(&tokens, &pages);
+        let mut segment = Segment::new(&tokens, &pages).expect("tokens are in range");
         for left in (0..256).rev() {
             segment.truncate(left, PAGE);
             let words = segment.words.len();
@@ -125,11 +147,12 @@ mod tests {
 
     #[test]
     fn given_a_segment_that_grows_page_by_page_then_it_moves_rarely_and_wastes_at_most_a_fifth() {
-        let mut segment = Segment::new(&[7_u32; PAGE], &[1]);
+        let mut segment = Segment::new(&[7_u32; PAGE], &[1]).expect("tokens are in range");
         let mut moves = 0;
         for page in 2..1000 {
             let before = segment.room;
-            segment.extend(&[page; PAGE], &[page], PAGE);
+            assert!(segment.copy_behind(&[page; PAGE], &[page], PAGE));
+            segment.lengthen(1);
             moves += usize::from(segment.room != before);
             assert!(segment.waste(PAGE) <= segment.words.len() / 5);
             let last = segment.len() - 1;

@@ -1,6 +1,6 @@
 //! The integer types that token ids come in: `u32`, and `i32` and `i64` as tensors hold them.
 
-use crate::MAX_ID;
+use crate::{Error, MAX_ID};
 
 /// A token id as callers hold it. An `i64` is compared where it lies: no call copies or narrows
 /// more of its tokens than it has to look at.
@@ -79,14 +79,12 @@ fn equal_by_runs<T: Copy>(cached: &[u32], given: &[T], difference: impl Fn(u32, 
     })
 }
 
-/// Refuses tokens above `MAX_ID`: returns the first such one and its position.
-pub(crate) fn out_of_range<T: TokenId>(tokens: &[T]) -> Option<(usize, u32)> {
-    // All tokens' bits at once: this loop is vectorised, a search is not.
-    if tokens.iter().fold(0, |bits, token| bits | token.id()) <= MAX_ID {
-        return None;
-    }
-    let ids = tokens.iter().map(|token| token.id());
-    ids.enumerate().find(|&(_, id)| id > MAX_ID)
+/// The error for the first token above `MAX_ID`; one of `tokens` is.
+#[cold]
+pub(crate) fn first_out_of_range<T: TokenId>(tokens: &[T]) -> Error {
+    let mut ids = tokens.iter().map(|token| token.id()).enumerate();
+    let (index, token) = ids.find(|&(_, id)| id > MAX_ID).unwrap_or_default();
+    Error::TokenOutOfRange { index, token }
 }
 
 mod sealed {
@@ -98,7 +96,8 @@ mod sealed {
 
 #[cfg(test)]
 mod tests {
-    use super::{TokenId, out_of_range};
+    use super::{TokenId, first_out_of_range};
+    use crate::Error;
 
     #[test]
     fn given_wide_ids_when_read_then_those_that_do_not_fit_equal_no_cached_token() {
@@ -116,8 +115,12 @@ mod tests {
         assert!(!i64::all_equal(&[7], &[(1 << 32) + 7]));
         assert!(i32::all_equal(&[7], &[7]) && !i32::all_equal(&[7], &[-7]));
         assert_eq!((7_i32.id(), (-1_i32).id()), (7, u32::MAX));
-        assert_eq!(out_of_range(&[1_i64, -5, 1 << 40]), Some((1, u32::MAX)));
-        assert_eq!(out_of_range(&[1_u32, 1 << 31]), Some((1, 1 << 31)));
+        let refused = |index, token| Error::TokenOutOfRange { index, token };
+        assert_eq!(
+            first_out_of_range(&[1_i64, -5, 1 << 40]),
+            refused(1, u32::MAX)
+        );
+        assert_eq!(first_out_of_range(&[1_u32, 1 << 31]), refused(1, 1 << 31));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::TokenId;
 use crate::compare::common_prefix;
 use crate::events::EventLog;
 use crate::namespaces::Namespaces;
-use crate::pool::PagePool;
 use crate::quotas::Quotas;
 use crate::recency::{Links, Policy, Recency, TOP};
 use crate::segment::Segment;
@@ -73,6 +72,27 @@ impl Node {
     }
 }
 
+/// Where new pages are to come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The node they continue.
+    pub(crate) node: u32,
+    /// Whether the handle they come through has locked it already.
+    pub(crate) is_held: bool,
+    /// The priority of that handle.
+    pub(crate) priority: u8,
+}
+
+/// Pages copied to where they will lie in the tree, which does not have them yet.
+#[derive(Debug)]
+#[must_use = "pages are copied to be published"]
+pub(crate) struct Staged {
+    /// How many lie behind the end of the leaf above, which is to grow.
+    joining: usize,
+    /// The rest, each run a node.
+    runs: Vec<Segment>,
+}
+
 /// All namespaces' trees in one arena. Evictable and protected pages are counted as they change.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -122,8 +142,9 @@ impl Tree {
         root
     }
 
-    /// Pages of `rest` (whole pages only) that are cached below `node`.
-    pub(crate) fn count_below<T: TokenId>(&self, mut node: u32, mut rest: &[T]) -> usize {
+    /// What of `rest` (whole pages only) is cached below `node`: the last node found whole, or
+    /// `node`, and the pages found, which may be the first of one more node.
+    pub(crate) fn find_below<T: TokenId>(&self, mut node: u32, mut rest: &[T]) -> (u32, usize) {
         let mut found = 0;
         while let Some((child, pages)) = self.child(node, rest) {
             found += pages;
@@ -133,7 +154,7 @@ impl Tree {
             rest = &rest[pages * self.page_size..];
             node = child;
         }
-        found
+        (node, found)
     }
 
     /// Locks what of `rest` (whole pages only) is cached below `node`, splitting a node that is
@@ -322,36 +343,67 @@ impl Tree {
         upper
     }
 
-    /// Adds pages below `node`, which the caller has locked; returns the locked node they end in.
+    /// Copies pages to where they will lie below a node; `None` when a token is above `MAX_ID`.
+    /// The tree is as before until [`Self::publish`].
     ///
     /// A leaf nobody else has locked grows in place if the policy lets it, so a prompt computed
     /// in chunks, or a conversation, is one node and not a chain; up to the longest run.
-    pub(crate) fn grow<T: TokenId>(
+    pub(crate) fn stage<T: TokenId>(
+        &mut self,
+        place: Place,
+        tokens: &[T],
+        pages: &[u32],
+    ) -> Option<Staged> {
+        let n = &self.nodes[place.node];
+        let ours_alone = n.locks == u32::from(place.is_held) && n.children == 0;
+        let run = self.longest_run();
+        let mut joining = 0;
+        if !n.is_root() && ours_alone && self.policy.may_join(n, place.priority) {
+            joining = run.saturating_sub(n.span().end).min(pages.len());
+        }
+        let (here, below) = tokens.split_at(joining * self.page_size);
+        let (page_ids, below_ids) = pages.split_at(joining);
+        if joining > 0 {
+            let segment = &mut self.segments[n.segment];
+            if !segment.copy_behind(here, page_ids, self.page_size) {
+                return None;
+            }
+        }
+        let runs = below
+            .chunks(run * self.page_size)
+            .zip(below_ids.chunks(run));
+        let runs: Option<Vec<Segment>> = runs.map(|(t, p)| Segment::new(t, p)).collect();
+        Some(Staged {
+            joining,
+            runs: runs?,
+        })
+    }
+
+    /// Adds the first `pages` of what was staged below `node`, which the caller has locked;
+    /// returns the locked node they end in.
+    pub(crate) fn publish(
         &mut self,
         mut node: u32,
-        mut tokens: &[T],
-        mut pages: &[u32],
+        staged: Staged,
+        pages: usize,
         priority: u8,
     ) -> u32 {
-        self.protected += pages.len();
-        let n = &self.nodes[node];
-        self.quotas.count_added(n.namespace, pages.len());
-        let ours_alone = !n.is_root() && n.locks == 1 && n.children == 0;
-        if ours_alone && self.policy.may_join(n, priority) {
-            let room = self.longest_run().saturating_sub(n.span().end);
-            let joining = room.min(pages.len());
-            let segment = &mut self.segments[n.segment];
-            segment.extend(
-                &tokens[..joining * self.page_size],
-                &pages[..joining],
-                self.page_size,
-            );
-            self.nodes[node].len += to_u32(joining);
-            (tokens, pages) = (&tokens[joining * self.page_size..], &pages[joining..]);
+        self.protected += pages;
+        let n = &mut self.nodes[node];
+        self.quotas.count_added(n.namespace, pages);
+        let joining = staged.joining.min(pages);
+        if joining > 0 {
+            n.len += to_u32(joining);
+            self.segments[n.segment].lengthen(joining);
         }
-        let run = self.longest_run();
-        for (tokens, pages) in tokens.chunks(run * self.page_size).zip(pages.chunks(run)) {
-            node = self.add_leaf(node, tokens, pages, priority);
+        let mut left = pages - joining;
+        for mut run in staged.runs {
+            run.truncate(run.len().min(left), self.page_size);
+            if run.len() == 0 {
+                break;
+            }
+            left -= run.len();
+            node = self.add_leaf(node, run, priority);
         }
         node
     }
@@ -364,22 +416,16 @@ impl Tree {
     }
 
     /// Adds a locked leaf below the locked `parent`.
-    fn add_leaf<T: TokenId>(
-        &mut self,
-        parent: u32,
-        tokens: &[T],
-        pages: &[u32],
-        priority: u8,
-    ) -> u32 {
+    fn add_leaf(&mut self, parent: u32, run: Segment, priority: u8) -> u32 {
         let above = &mut self.nodes[parent];
         above.children += 1;
         let (first_child, namespace) = (above.children == 1, above.namespace);
         let leaf = self.nodes.add(Node {
             parent,
             namespace,
-            segment: self.segments.add(Segment::new(tokens, pages)),
-            len: to_u32(pages.len()),
-            hash: self.table.hash(parent, &tokens[..self.page_size]),
+            len: to_u32(run.len()),
+            hash: self.table.hash(parent, run.tokens(0..1, self.page_size)),
+            segment: self.segments.add(run),
             locks: 1,
             priority,
             ..Node::default()
@@ -389,13 +435,13 @@ impl Tree {
         leaf
     }
 
-    /// Gives up to `max` pages from the tail of `victim`, a policy's choice or `NIL`, to the pool;
-    /// returns how many. O(pages), whatever the number of nodes.
+    /// Takes up to `max` pages from the tail of `victim`, a policy's choice or `NIL`, and gives
+    /// them to `take`; returns how many. O(pages), whatever the number of nodes.
     pub(crate) fn trim(
         &mut self,
         victim: u32,
         max: usize,
-        pool: &mut PagePool,
+        take: impl FnOnce(&[u32]),
         log: Option<&mut EventLog>,
     ) -> usize {
         if victim == NIL {
@@ -409,7 +455,7 @@ impl Tree {
         let emptied = n.len == 0;
         let segment = &mut self.segments[n.segment];
         let tail = segment.pages(span.end - given..span.end);
-        pool.give_up(tail);
+        take(tail);
         if let Some(log) = log {
             log.removed(tail);
         }

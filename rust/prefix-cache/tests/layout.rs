@@ -1,6 +1,6 @@
 //! How texts lie in the tree: what shares a node, what costs memory.
 
-use rampway_prefix_cache::{Policy, PrefixCache};
+use rampway_prefix_cache::{Error, MAX_ID, Policy, PrefixCache};
 
 fn text(n: u32) -> Vec<u32> {
     (0..n).collect()
@@ -44,6 +44,33 @@ fn given_a_conversation_when_each_turn_extends_the_last_then_it_stays_one_node()
         cache.release(found.handle, None).unwrap();
     }
     assert_eq!(nodes(&cache), 1);
+}
+
+#[test]
+fn given_a_bad_token_or_page_when_a_leaf_would_grow_then_nothing_changes_and_the_next_try_works() {
+    const BAD: u32 = MAX_ID + 1;
+    let mut cache = PrefixCache::new(4096, 16).unwrap();
+    let mut row = vec![0; 2000];
+    let found = cache.match_lock(b"", &text(16));
+    assert!(cache.alloc(&mut row));
+    publish(&mut cache, found.handle, &row, 64);
+    let before = cache.stats();
+    // One in the run that continues the leaf in place, one in the run behind it.
+    for index in [100, 30_000] {
+        let mut tokens = text(32_000);
+        tokens[index] = BAD;
+        let refused = cache.insert(found.handle, &tokens, &row);
+        assert_eq!(refused, Err(Error::TokenOutOfRange { index, token: BAD }));
+        cache.check().unwrap();
+    }
+    let mut pages = row.clone();
+    pages[10] = pages[9];
+    let refused = cache.insert(found.handle, &text(32_000), &pages);
+    assert_eq!(refused, Err(Error::RepeatedPage { page: row[9] }));
+    cache.check().unwrap();
+    assert_eq!(cache.stats(), before);
+    publish(&mut cache, found.handle, &row, 32_000);
+    assert_eq!(cache.peek(b"", &text(32_000)), 32_000);
 }
 
 #[test]
