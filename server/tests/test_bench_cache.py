@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rampway_server.bench import cache as bench
+from rampway_server.bench.adapters.ours import Watched
 from rampway_server.bench.cache import Results
 from rampway_server.bench.fleet import Fleet
 from rampway_server.bench.table import claims_of, render
 from rampway_server.bench.worker import Worker, opener_of
 from rampway_server.bench.workloads import read_trace, text, texts_of
+from rampway_server.cache.reference import PythonPrefixCache
 from rampway_server.errors import UsageError
 
 
@@ -67,6 +70,21 @@ def test_given_our_caches_when_every_case_runs_then_each_finds_what_it_must(name
     assert answer["found"] == [0, 512, 0, 896]
     assert answer["hit_rate"] == pytest.approx((512 + 896) / (900 + 1024 + 16 + 900))
     assert len(answer["ns"]) == 4
+
+
+class Miscounting(PythonPrefixCache):
+    """A cache that loses a page from its counts with the first allocation."""
+
+    def stats(self):
+        counted = super().stats()
+        return replace(counted, free=counted.free - (counted.owned > 0))
+
+
+def test_given_a_cache_that_miscounts_when_watched_then_the_operation_is_named():
+    watched = Watched(Miscounting(64, 16))
+    watched.match_lock(b"", np.arange(64))
+    with pytest.raises(AssertionError, match="do not add up after alloc: got 63, need 64"):
+        watched.alloc(4, np.zeros(4, dtype=np.int32))
 
 
 def test_given_no_peers_when_the_fleet_starts_then_each_missing_one_is_named(tmp_path):

@@ -72,7 +72,7 @@ class Results:
     replay_us: dict[str, dict[str, float]] = field(default_factory=dict)
     """By trace and contestant: microseconds a request."""
     hit_rate: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By trace and contestant: the whole trace, ours with sizes checked after every request."""
+    """By trace and contestant: the whole trace, ours with sizes checked after every operation."""
     parity: dict[str, dict[str, bool]] = field(default_factory=dict)
     """By trace and contestant: whether it finds, request by request, what ours does when nothing
     has to be evicted."""

@@ -150,6 +150,8 @@ class Worker:
         """
         portion = 250
         cache = self._open(capacity)
+        if check:
+            cache.watch()
         arrivals = read_trace(Path(trace), limit)
         times: list[int] = []
         hits: list[int] = []
@@ -160,8 +162,6 @@ class Worker:
                 matched, took = cache.serve(key)
                 hits.append(matched)
                 times.append(took)
-                if check:
-                    cache.check()
         total = sum(arrival.input_length for arrival in arrivals)
         return {
             "hit_rate": sum(hits) / total,

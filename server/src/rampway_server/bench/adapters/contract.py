@@ -59,8 +59,8 @@ class Contestant(Protocol):
         Not timed: making the values that an engine's allocator would have at hand.
         """
 
-    def check(self) -> None:
-        """Raise if what it says of its sizes does not add up; does nothing if it says nothing."""
+    def watch(self) -> None:
+        """From now on, raise after an operation whose sizes do not add up, if it tells its sizes."""
 
 
 def timed(call: Callable[[], object], samples: int) -> list[float]:

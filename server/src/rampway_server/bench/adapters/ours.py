@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["open_python", "open_rust", "open_rust_wide"]
+__all__ = ["Watched", "open_python", "open_rust", "open_rust_wide"]
 
 NAMESPACE = b"n" * 32
 """As long as the digest the server passes."""
@@ -79,11 +79,32 @@ class _Ours:
             raise MissingError(f"the pool is too small for a text of {len(key)} tokens")
         return int(found), took
 
-    def check(self) -> None:
-        s = self._cache.stats()
-        total = s.free + s.evictable + s.protected + s.owned + s.deferred + s.reserved
-        if total != s.total or s.owned or s.protected or s.handles:
-            raise AssertionError(f"pages do not add up: got {total}, need {s.total}")
+    def watch(self) -> None:
+        self._cache = Watched(self._cache)
+
+
+class Watched:
+    """A cache whose pages are counted after every operation; a release must leave nothing held."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation = getattr(self._cache, name)
+
+        def watched(*arguments: Any) -> Any:
+            answer = operation(*arguments)
+            s = self._cache.stats()
+            total = s.free + s.evictable + s.protected + s.owned + s.deferred + s.reserved
+            if total != s.total:
+                raise AssertionError(
+                    f"pages do not add up after {name}: got {total}, need {s.total}"
+                )
+            if name == "release" and (s.owned or s.protected or s.handles):
+                raise AssertionError(f"something is held after a release: got {s}, need no handle")
+            return answer
+
+        return watched
 
 
 def open_rust(capacity: int) -> _Ours:

@@ -136,7 +136,7 @@ class _RustCore:
         self._unlock(node, receipt)
         return int(found), time.perf_counter_ns() - start
 
-    def check(self) -> None:
+    def watch(self) -> None:
         """Its core keeps its own counts."""
 
     def _unlock(self, node: int, receipt: Any) -> None:
@@ -208,7 +208,7 @@ class _PythonTree:
         cache.dec_lock_ref(node)
         return found, time.perf_counter_ns() - start
 
-    def check(self) -> None:
+    def watch(self) -> None:
         """Its tree keeps its own counts."""
 
 

@@ -88,7 +88,7 @@ class _BlockPool:
         pool.free_blocks(reversed(blocks))
         return len(known) * PAGE, time.perf_counter_ns() - start
 
-    def check(self) -> None:
+    def watch(self) -> None:
         """Its pool keeps its own counts."""
 
     def _hashes(self, key: Any) -> list[Any]:
