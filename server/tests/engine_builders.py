@@ -10,7 +10,7 @@ import pytest
 
 from rampway_server.cache.select import CacheUnavailableError, open_cache
 from rampway_server.engine.batch import RunnerLimits, Sampling
-from rampway_server.engine.engine import Engine
+from rampway_server.engine.engine import Engine, Output
 from rampway_server.engine.request import Request
 from rampway_server.engine.scheduler import Scheduler, SchedulerLimits
 from rampway_server.engine.simulated import SimulatedRunner, chain_hash, draw
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rampway_server.cache.protocol import PrefixCache
     from rampway_server.engine.batch import Batch, StepResult
-    from rampway_server.engine.engine import Output, StepReport
+    from rampway_server.engine.engine import StepReport
 
 EOS = 256
 BACKENDS = ("rust", "python", "off")
@@ -130,6 +130,7 @@ class Bench:
         max_num_seqs: int = 8,
         max_batched_tokens: int = 32,
         runner: SimulatedRunner | None = None,
+        overlap: bool = False,
     ) -> None:
         self.now = 0.0
         self.cache = cache_of(backend, num_pages, page_size)
@@ -139,10 +140,15 @@ class Bench:
         )
         self.runner = runner or FaithfulRunner(num_pages, page_size)
         self.reports: list[StepReport] = []
-        self.engine = Engine(self.runner, self.scheduler, self.reports.append, lambda: self.now)
+        self.engine = Engine(self.runner, self.scheduler, self.reports.append, lambda: self.now, overlap=overlap)
 
     def outputs(self) -> list[Output]:
-        return [output for report in self.reports for output in report.outputs]
+        """Return what came for each request, in order; as the front sees it."""
+        return [
+            output
+            for report in self.reports
+            for output in (*(Output(*token) for token in report.tokens), *report.ended)
+        ]
 
     def tokens_of(self, request: Request) -> list[int]:
         return [

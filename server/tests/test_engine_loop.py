@@ -99,7 +99,7 @@ def test_given_a_thread_when_a_request_comes_then_it_is_served_and_the_thread_ca
 ):
     served = threading.Event()
     bench = Bench()
-    bench.engine._sink = lambda report: served.set() if report.outputs else None
+    bench.engine._sink = lambda report: served.set() if report.ended else None
     bench.engine.start(lambda error: pytest.fail(repr(error)))
     bench.engine.submit([request_of([1] * 4, 1)])
     assert served.wait(10)

@@ -5,14 +5,14 @@ It knows neither requests nor tensors: rows are token ids, positions and page id
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Batch", "Row", "Runner", "RunnerLimits", "Sample", "Sampling", "StepResult"]
+__all__ = ["Batch", "Row", "Runner", "RunnerLimits", "Sample", "Sampling", "StepResult", "hand_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,27 @@ class Sampling:
     """Token ids that must not be drawn now (end-of-sequence before `min_tokens`, for example)."""
     logprobs: int = 0
     """How many of the most likely tokens to report beside the drawn one; 0 reports none."""
+    is_plain: bool = field(init=False, compare=False)
+    """Whether the highest logit is drawn and nothing but the token is reported: the usual row."""
+
+    def __post_init__(self) -> None:
+        plain = self.temperature == 0 and not (
+            self.presence_penalty
+            or self.frequency_penalty
+            or self.repetition_penalty != 1.0
+            or self.logit_bias
+            or self.forbidden
+            or self.logprobs
+        )
+        object.__setattr__(self, "is_plain", plain)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
     """One sequence's share of a step: compute `tokens` at positions `start ...`, maybe sample.
+
+    A decoding sequence's rows are made once and moved on in place, two in turns: a row is as it was
+    planned until the result of its step is known.
 
     ruler:   0 ............ start ............ start + len(tokens)
              already in KV    computed now       sampled next, if `sampling` is set
@@ -57,6 +73,9 @@ class Row:
     """The whole prompt; set only when a penalty needs it."""
     generated_ids: NDArray[np.int32] | None = None
     """Tokens drawn so far; set only when a penalty needs it."""
+    next_token: NDArray[np.int32] | None = None
+    """Where the drawn token goes (`hand_on`): the one token of the sequence's next row, which may be
+    planned before this one is computed. None where nothing is drawn, or nobody goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +86,7 @@ class Batch:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One drawn token and, when asked for, its log probability and the most likely others."""
 
     token: int
@@ -81,6 +99,13 @@ class StepResult:
     """What a step drew: one entry a row, None where the row did not sample."""
 
     samples: tuple[Sample | None, ...]
+
+
+def hand_on(batch: Batch, result: StepResult) -> None:
+    """Write each drawn token where its sequence's next row reads it."""
+    for row, sample in zip(batch.rows, result.samples, strict=True):
+        if sample is not None and row.next_token is not None:
+            row.next_token[0] = sample.token
 
 
 @dataclass(frozen=True, slots=True)

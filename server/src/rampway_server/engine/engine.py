@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from rampway_server.engine.batch import hand_on
+from rampway_server.engine.overlap import DeviceThread, Flight
+from rampway_server.engine.scheduler import Update
 from rampway_server.errors import EngineDead, RequestError
 
 if TYPE_CHECKING:
@@ -57,7 +60,9 @@ class Admitted(NamedTuple):
 class StepReport:
     """Everything the front learns from one step, in one hand-over."""
 
-    outputs: list[Output]
+    tokens: list[tuple[int, Sample]]
+    """Request id and drawn token of each sequence that goes on."""
+    ended: list[Output]
     admitted: list[Admitted]
     running: int
     waiting: int
@@ -75,8 +80,13 @@ class Engine:
         scheduler: Scheduler,
         sink: Callable[[StepReport], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        overlap: bool = False,
     ) -> None:
         self._runner = runner
+        self._device = DeviceThread(runner) if overlap else None
+        """With it the next step is planned while one is computed; without it they alternate."""
+        self._flight: Flight | None = None
         self._scheduler = scheduler
         self._sink = sink
         self._clock = clock
@@ -100,6 +110,8 @@ class Engine:
         self._commands.put(lambda: None)
         if self._thread is not None:
             self._thread.join(timeout_seconds)
+        if self._device is not None:
+            self._device.stop()
 
     def submit(self, requests: list[Request]) -> None:
         """Queue requests for the next step."""
@@ -136,29 +148,49 @@ class Engine:
     def step(self) -> bool:
         """Obey commands, then run one step if there is work; return whether there was."""
         obeyed = self._obey()
-        if not self._scheduler.has_work:
+        if not self._scheduler.has_work and self._flight is None:
             if obeyed:
                 # An abort may have ended the last request: what is free now must be known.
-                self._report([], [])
+                self._report(Update(), [], [])
             return False
         plan = self._scheduler.schedule(self._clock())
-        outputs = [Output(r.id, None, error=_expired(r)) for r in plan.expired]
-        if plan.rows:
-            outputs += self._run(plan)
+        ended = [Output(r.id, None, error=_expired(r)) for r in plan.expired]
+        done = Update()
+        if plan.rows or self._flight is not None:
+            done, failed = self._overlap(plan) if self._device else self._alternate(plan)
+            ended += failed
         elif self._scheduler.has_work:
             raise EngineDead("the scheduler made no progress although requests wait")
-        self._report(outputs, plan.admitted)
+        self._report(done, ended, plan.admitted)
         return True
 
-    def _run(self, plan: Plan) -> list[Output]:
+    def _alternate(self, plan: Plan) -> tuple[Update, list[Output]]:
+        """Compute the step that was planned just now, and wait for it."""
+        batch = plan.batch()
         try:
-            result = self._runner.run(plan.batch())
+            result = self._runner.run(batch)
         except Exception as error:
-            self._count_failure(error)
-            self._scheduler.fail(plan.rows)
-            return [Output(request.id, None, error=_failed()) for request in plan.rows]
-        drawn = self._scheduler.update(plan, result)
-        return [Output(event.request.id, event.sample, event.finish) for event in drawn]
+            return Update(), self._fail(plan, error)
+        hand_on(batch, result)
+        return self._scheduler.update(plan, result), []
+
+    def _overlap(self, plan: Plan) -> tuple[Update, list[Output]]:
+        """Put this step behind the one in flight, and wait for that one."""
+        assert self._device is not None
+        flight = self._flight
+        self._flight = Flight(plan, self._device.launch(plan.batch())) if plan.rows else None
+        if flight is None:
+            return Update(), []
+        try:
+            result = flight.result.result()
+        except Exception as error:
+            return Update(), self._fail(flight.plan, error)
+        return self._scheduler.update(flight.plan, result), []
+
+    def _fail(self, plan: Plan, error: Exception) -> list[Output]:
+        self._count_failure(error)
+        lost = self._scheduler.fail(plan)
+        return [Output(request.id, None, error=_failed()) for request in lost]
 
     def _count_failure(self, error: Exception) -> None:
         now = self._clock()
@@ -168,18 +200,19 @@ class Engine:
         if full and now - self._failures[0] <= FAILED_STEPS_WINDOW_SECONDS:
             raise EngineDead(f"{MAX_FAILED_STEPS} steps failed, the last one by {error!r}")
 
-    def _report(self, outputs: list[Output], admitted: list[Request]) -> None:
+    def _report(self, done: Update, ended: list[Output], admitted: list[Request]) -> None:
         scheduler = self._scheduler
         self._sink(
             StepReport(
-                outputs,
+                done.tokens,
+                [*ended, *(Output(e.request.id, e.sample, e.finish) for e in done.ended)],
                 [
                     Admitted(
                         r.id, (r.admitted or 0.0) - r.arrived, r.prompt_length, r.cached_tokens
                     )
                     for r in admitted
                 ],
-                len(scheduler.running),
+                scheduler.num_running,
                 len(scheduler.waiting),
                 scheduler.preemptions,
                 scheduler.cache.stats(),

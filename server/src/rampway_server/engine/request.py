@@ -49,10 +49,13 @@ _NEXT = {
 class Request:
     """A prompt, its limits, and the state only the scheduler changes.
 
-    tokens:  0 ........ computed ........ length ........ prompt_length + max_new_tokens
-             KV is in `row`      to compute       room for what is still to be drawn
+    tokens:  0 ..... computed ..... scheduled ..... length ..... prompt_length + max_new_tokens
+             KV is in `row`   in flight       to compute      room for what is still to be drawn
     row:     0 .... held .... used
              the tree's     ours
+
+    `scheduled` equals `length` while the next token is being drawn, and is one above it when the
+    step behind that one is planned already.
     """
 
     id: int
@@ -75,6 +78,12 @@ class Request:
     tokens: NDArray[np.int32] = field(init=False)
     length: int = field(init=False)
     computed: int = field(default=0, init=False)
+    scheduled: int = field(default=0, init=False)
+    room: int = field(default=0, init=False)
+    """Positions below this one need nothing but a decode row of `turns`: no page, other sampling."""
+    turns: tuple[Row, Row] | None = field(default=None, init=False)
+    """Decode rows for even and odd steps: one may be in flight while the other is planned."""
+    next_token: NDArray[np.int32] = field(init=False)
     row: NDArray[np.int32] = field(init=False)
     used: int = field(default=0, init=False)
     held: int = field(default=0, init=False)
@@ -93,6 +102,7 @@ class Request:
         self.length = len(self.prompt)
         self.tokens[: self.length] = self.prompt
         self.row = np.empty(0, dtype=np.int32)
+        self.next_token = np.zeros(1, dtype=np.int32)
         self._penalised = needs_history(self.sampling)
         self._held_back = (
             replace(self.sampling, forbidden=(*self.sampling.forbidden, *sorted(self.stop_ids)))
@@ -112,8 +122,18 @@ class Request:
 
     @property
     def remaining(self) -> int:
-        """Tokens whose KV must be computed before the next one can be drawn; 1 is decode."""
-        return self.length - self.computed
+        """Known tokens whose KV no step computes yet."""
+        return self.length - self.scheduled
+
+    @property
+    def draws_last(self) -> bool:
+        """Whether the last token that may be drawn is being drawn now."""
+        return self.scheduled >= len(self.tokens) - 1
+
+    @property
+    def waits_for_token(self) -> bool:
+        """Whether the next row must know a token that is still being drawn."""
+        return self._penalised and self.scheduled >= self.length
 
     def move_to(self, phase: Phase) -> None:
         """Change the phase; an impossible change is our own bug."""
@@ -121,31 +141,52 @@ class Request:
             raise AssertionError(f"request {self.id} cannot go from {self.phase} to {phase}")
         self.phase = phase
 
-    def sampling_now(self) -> Sampling:
-        """Return how the next token is drawn: below `min_new_tokens` no stop id may be."""
-        return self._held_back if self.generated < self.min_new_tokens else self.sampling
-
-    def append(self, token: int) -> FinishReason | None:
-        """Add a drawn token and return why the sequence ends with it, or None."""
-        self.tokens[self.length] = token
-        self.length += 1
+    def finish_of(self, token: int) -> FinishReason | None:
+        """Return why the sequence ends with `token`, its last one, or None."""
         if token in self.stop_ids and self.generated >= self.min_new_tokens:
             return FinishReason.STOP
         return FinishReason.LENGTH if self.length == len(self.tokens) else None
 
     def next_row(self, count: int, page_size: int) -> Row:
-        """Return the row that computes the next `count` tokens; views, valid until `append`."""
-        end = self.computed + count
-        sampling = self.sampling_now() if end == self.length else None
+        """Schedule the next `count` known tokens and return their row; views of this request."""
+        start, end = self.scheduled, self.scheduled + count
+        self.scheduled = end
+        sampling = self._sampling_at(end) if end == self.length else None
         penalised = self._penalised and sampling is not None
         return Row(
-            tokens=self.tokens[self.computed : end],
-            start=self.computed,
+            tokens=self.tokens[start:end],
+            start=start,
             pages=self.row[: -(-end // page_size)],
             sampling=sampling,
             prompt_ids=self.prompt if penalised else None,
             generated_ids=self.tokens[len(self.prompt) : self.length] if penalised else None,
+            next_token=None if sampling is None else self.next_token,
         )
+
+    def decode_row(self, step: int, page_size: int) -> Row:
+        """Schedule one position, its token known or being drawn, and return its row.
+
+        The page must be there. Sets `room`: below it the rows of `turns` do.
+        """
+        if self._penalised:
+            return self.next_row(1, page_size)
+        start = self.scheduled
+        self.scheduled = start + 1
+        sampling = self._sampling_at(start + 1)
+        pages = self.row[: self.used]
+        self.turns = (
+            Row(self.next_token, start, pages, sampling, next_token=self.next_token),
+            Row(self.next_token, start, pages, sampling, next_token=self.next_token),
+        )
+        self.room = min(self.used * page_size, len(self.tokens) - 1)
+        if sampling is not self.sampling:
+            self.room = min(self.room, self.prompt_length + self.min_new_tokens - 1)
+        return self.turns[step & 1]
+
+    def _sampling_at(self, position: int) -> Sampling:
+        """Return how the token at `position` is drawn: below `min_new_tokens` no stop id may be."""
+        early = position - len(self.prompt) < self.min_new_tokens
+        return self._held_back if early else self.sampling
 
 
 def needs_history(sampling: Sampling) -> bool:

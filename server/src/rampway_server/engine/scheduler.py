@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from rampway_server.engine.batch import Batch
-from rampway_server.engine.request import FinishReason, Phase
+from rampway_server.engine.request import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from rampway_server.cache.protocol import PrefixCache
     from rampway_server.engine.batch import Row, Sample, StepResult
-    from rampway_server.engine.request import Request
+    from rampway_server.engine.request import FinishReason, Request
 
-__all__ = ["Drawn", "Plan", "Scheduler", "SchedulerLimits"]
+__all__ = ["Drawn", "Plan", "Scheduler", "SchedulerLimits", "Update"]
 
 QUEUE_WINDOW = 128
 """Waiting requests whose order is chosen by cached prefix; behind them it is first come."""
@@ -50,11 +50,20 @@ class SchedulerLimits:
 
 
 class Drawn(NamedTuple):
-    """One token of one request, and whether it is the last."""
+    """The last token of a request."""
 
     request: Request
     sample: Sample
-    finish: FinishReason | None
+    finish: FinishReason
+
+
+@dataclass(slots=True)
+class Update:
+    """What a step drew."""
+
+    tokens: list[tuple[int, Sample]] = field(default_factory=list)
+    """Request id and token of those that go on; plain tuples, because this is the usual case."""
+    ended: list[Drawn] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -63,7 +72,11 @@ class Plan:
 
     step: int
     tokens_left: int
-    rows: dict[Request, Row] = field(default_factory=dict)
+    requests: list[Request | None] = field(default_factory=list)
+    """None for a row whose request has left meanwhile: what it draws is nobody's."""
+    rows: list[Row] = field(default_factory=list)
+    decodes: int = 0
+    """How many rows, from the first on, compute one token behind the prompt."""
     admitted: list[Request] = field(default_factory=list)
     """Requests that run for the first time."""
     expired: list[Request] = field(default_factory=list)
@@ -71,28 +84,54 @@ class Plan:
 
     def batch(self) -> Batch:
         """Return the rows as the contract with the model."""
-        return Batch(self.step, tuple(self.rows.values()))
+        return Batch(self.step, tuple(self.rows))
 
 
 class Scheduler:
-    """Continuous batching over a paged KV pool: decode first, prompt chunks in the rest."""
+    """Continuous batching over a paged KV pool: decode first, prompt chunks in the rest.
+
+    `schedule` may be called again before `update` has the result of the step before: the engine
+    overlaps them. What a step in flight may still read or write is freed behind a fence.
+    """
 
     def __init__(self, cache: PrefixCache, limits: SchedulerLimits) -> None:
         self.cache = cache
         self.limits = limits
-        self.running: list[Request] = []
+        if limits.max_num_seqs > limits.max_batched_tokens:
+            raise ValueError(
+                f"max_num_seqs is above max_batched_tokens: got {limits.max_num_seqs} and"
+                f" {limits.max_batched_tokens}, need a token a sequence"
+            )
+        self._prompts: list[Request] = []
+        """Running, with prompt tokens that no step computes yet."""
+        self._decoding: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.preemptions = 0
         self._page = cache.page_size
         self._steps = 0
+        self._flights: list[Plan] = []
+        """Steps without a result, oldest first."""
+        self._fence = 0
+        """The last step something freed waits for."""
+        self._preempted_at = 0
         self._reserve = 1.0
         self._next_deadline = inf
         self._peek_at = 0
 
     @property
+    def running(self) -> list[Request]:
+        """Requests that hold pages."""
+        return [*self._decoding, *self._prompts]
+
+    @property
+    def num_running(self) -> int:
+        """How many requests hold pages."""
+        return len(self._decoding) + len(self._prompts)
+
+    @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
-        return bool(self.running or self.waiting)
+        return bool(self._decoding or self._prompts or self.waiting)
 
     def fits(self, total_tokens: int) -> bool:
         """Whether a request of this many tokens can run at all, alone in the pool."""
@@ -114,58 +153,107 @@ class Scheduler:
         self._drop(found)
         return found
 
-    def fail(self, requests: Iterable[Request]) -> None:
-        """Drop requests whose step failed: what that step wrote is never published."""
-        self._drop([r for r in requests if r.phase is not Phase.FINISHED])
+    def fail(self, plan: Plan) -> list[Request]:
+        """Drop the requests whose step failed: what it wrote is never published."""
+        lost = [r for r in plan.requests if r is not None]
+        self._land(plan)
+        self._drop(lost)
+        return lost
 
     def schedule(self, now: float) -> Plan:
-        """Return the next step; its rows are empty only when nothing waits or runs."""
+        """Return the next step; its rows are empty when nothing can be computed now."""
         self._steps += 1
         plan = Plan(self._steps, self.limits.max_batched_tokens)
         if now >= self._next_deadline:
             self._expire(plan, now)
         preempted_before = self.preemptions
-        self._plan_running(plan)
+        self._plan_decodes(plan)
+        self._plan_prompts(plan)
         # Pages just ran out: admitting now would only preempt again.
         if self.waiting and self.preemptions == preempted_before:
             self._admit(plan, now)
         self._reserve = max(1.0, self._reserve * RESERVE_DECAY)
+        if plan.rows:
+            self._flights.append(plan)
         return plan
 
-    def update(self, plan: Plan, result: StepResult) -> list[Drawn]:
+    def update(self, plan: Plan, result: StepResult) -> Update:
         """Take a step's result: advance, publish full prompt pages, finish; return what was drawn."""
-        drawn = []
-        for (request, row), sample in zip(plan.rows.items(), result.samples, strict=True):
-            was_prompt = request.computed < request.prompt_length
-            request.computed += len(row.tokens)
-            if was_prompt:
-                self._publish(request)
-            if sample is None:
+        self._land(plan)
+        done = Update()
+        tokens, decodes = done.tokens, plan.decodes
+        for request, sample in zip(plan.requests[:decodes], result.samples, strict=False):
+            if request is None or sample is None:
                 continue
-            finish = request.append(sample.token)
-            drawn.append(Drawn(request, sample, finish))
-            if finish:
-                self._finish(request)
-        if any(event.finish for event in drawn):
-            self.running = [r for r in self.running if r.phase is Phase.RUNNING]
-        return drawn
+            token, length = sample.token, request.length
+            request.tokens[length] = token
+            request.computed = length
+            request.length = length + 1
+            if token in request.stop_ids or length + 1 == len(request.tokens):
+                finish = request.finish_of(token)
+                if finish:
+                    done.ended.append(Drawn(request, sample, finish))
+                    continue
+            tokens.append((request.id, sample))
+        for at in range(decodes, len(plan.rows)):
+            if (request := plan.requests[at]) is not None:
+                self._update_prompt(request, plan.rows[at], result.samples[at], done)
+        for event in done.ended:
+            self._finish(event.request)
+        if done.ended:
+            self._drop_ended()
+        return done
 
-    def _plan_running(self, plan: Plan) -> None:
-        decoding = [r for r in self.running if r.remaining == 1]
-        prompts = [r for r in self.running if r.remaining > 1]
-        for request in (*decoding, *prompts):
-            if plan.tokens_left == 0:
-                return
-            # An earlier one in this loop may have preempted it.
-            if request.phase is Phase.RUNNING:
-                count = min(request.remaining, plan.tokens_left)
-                if self._grow(request, count, plan):
-                    self._add_row(plan, request, count)
+    def _update_prompt(
+        self, request: Request, row: Row, sample: Sample | None, done: Update
+    ) -> None:
+        request.computed = row.start + len(row.tokens)
+        self._publish(request)
+        if sample is None:
+            return
+        request.tokens[request.length] = sample.token
+        request.length += 1
+        finish = request.finish_of(sample.token)
+        if finish:
+            done.ended.append(Drawn(request, sample, finish))
+        else:
+            done.tokens.append((request.id, sample))
 
-    def _grow(self, request: Request, count: int, plan: Plan) -> bool:
-        """Get the pages for `count` more tokens, preempting others; False if it had to yield."""
-        need = self._pages(request.computed + count) - request.used
+    def _land(self, plan: Plan) -> None:
+        """Note that a step's result is known: what waited for it is free."""
+        self._flights.remove(plan)
+        if self._fence:
+            self.cache.retire(plan.step)
+            if plan.step >= self._fence:
+                self._fence = 0
+
+    def _plan_decodes(self, plan: Plan) -> None:
+        requests, rows, odd = plan.requests, plan.rows, plan.step & 1
+        # A copy: a request that needs a page may preempt another.
+        for request in tuple(self._decoding):
+            position = request.scheduled
+            if position < request.room and request.turns is not None:
+                row = request.turns[odd]
+                row.start = position
+                request.scheduled = position + 1
+                requests.append(request)
+                rows.append(row)
+            elif self._may_decode(request, plan):
+                row = request.decode_row(plan.step, self._page)
+                requests.append(request)
+                rows.append(row)
+        plan.decodes = len(rows)
+        plan.tokens_left -= len(rows)
+
+    def _may_decode(self, request: Request, plan: Plan) -> bool:
+        """Whether the request goes on in this step; gets the page that its next position needs."""
+        if request.phase is not Phase.RUNNING or request.draws_last or request.waits_for_token:
+            return False
+        need = self._pages(request.scheduled + 1) - request.used
         while need > 0 and not self.cache.alloc(need, _buffer(request.row), request.used):
+            # What was just given up is free only when the steps in flight have ended.
+            if any(flight.step <= self._preempted_at for flight in self._flights):
+                return False
             victim = max(self.running, key=lambda r: (r.priority, r.arrived, r.id))
             self._preempt(victim, plan)
             if victim is request:
@@ -173,26 +261,41 @@ class Scheduler:
         request.used += max(need, 0)
         return True
 
+    def _plan_prompts(self, plan: Plan) -> None:
+        for request in self._prompts:
+            if plan.tokens_left == 0:
+                break
+            self._add_chunk(plan, request)
+        self._sort_out_prompts()
+
+    def _sort_out_prompts(self) -> None:
+        """Move prompts of which every token is scheduled to those that decode."""
+        if any(request.remaining == 0 for request in self._prompts):
+            self._decoding += [r for r in self._prompts if r.remaining == 0]
+            self._prompts = [r for r in self._prompts if r.remaining]
+
     def _preempt(self, victim: Request, plan: Plan) -> None:
         """Send a running request back to the queue's front; its full pages go to the tree."""
-        row = plan.rows.pop(victim, None)
-        plan.tokens_left += 0 if row is None else len(row.tokens)
-        self.running.remove(victim)
+        if victim in plan.requests:
+            at = plan.requests.index(victim)
+            del plan.requests[at], plan.rows[at]
+        (self._prompts if victim in self._prompts else self._decoding).remove(victim)
         self._publish(victim)
         self._release(victim)
         victim.move_to(Phase.WAITING)
         self.waiting.appendleft(victim)
         self.preemptions += 1
+        self._preempted_at = plan.step - 1
         self._reserve = min(self._reserve * RESERVE_GROWTH, MAX_RESERVE)
 
     def _admit(self, plan: Plan, now: float) -> None:
         """Start waiting requests in order until tokens, sequences or pages run out."""
-        if not plan.tokens_left or len(self.running) >= self.limits.max_num_seqs:
+        if not plan.tokens_left or self.num_running >= self.limits.max_num_seqs:
             return
         computing = self._pages_being_computed()
         admitted = 0
         for request in self._queue_order():
-            if plan.tokens_left == 0 or len(self.running) >= self.limits.max_num_seqs:
+            if plan.tokens_left == 0 or self.num_running >= self.limits.max_num_seqs:
                 break
             matched = self._lock_prefix(request)
             if self._is_being_computed(request, computing):
@@ -203,12 +306,13 @@ class Scheduler:
                 # Nobody overtakes: a long prompt would wait for ever behind short ones.
                 break
             self._start(request, matched, plan, now)
-            self._add_row(plan, request, min(request.remaining, plan.tokens_left))
+            self._add_chunk(plan, request)
             if self.limits.share_prefixes:
                 self._note_computing(request, computing)
             admitted += 1
         if admitted:
             self.waiting = deque(r for r in self.waiting if r.phase is Phase.WAITING)
+            self._sort_out_prompts()
 
     def _queue_order(self) -> list[Request]:
         """Return the first waiting requests, longest cached prefix first, aged.
@@ -241,14 +345,14 @@ class Scheduler:
         )
         request.handle = match.handle
         request.held = request.used = self.cache.fill_pages(match.handle, _buffer(request.row))
-        request.computed = match.matched_tokens
+        request.computed = request.scheduled = match.matched_tokens
         return match.matched_tokens
 
     def _take_whole_prompt(self, request: Request) -> bool:
         """Allocate all pages the known tokens need, so that only decode can run out later."""
         need = self._pages(request.length) - request.used
-        spare = ceil(self._reserve * len(self.running))
-        if self.running and self.cache.available() < need + spare:
+        spare = ceil(self._reserve * self.num_running)
+        if spare and self.cache.available() < need + spare:
             return False
         if not self.cache.alloc(need, _buffer(request.row), request.used):
             return False
@@ -257,14 +361,16 @@ class Scheduler:
 
     def _start(self, request: Request, matched: int, plan: Plan, now: float) -> None:
         request.move_to(Phase.RUNNING)
-        self.running.append(request)
+        self._prompts.append(request)
         if request.admitted is None:
             request.admitted = now
             request.cached_tokens = min(matched, request.prompt_length)
             plan.admitted.append(request)
 
-    def _add_row(self, plan: Plan, request: Request, count: int) -> None:
-        plan.rows[request] = request.next_row(count, self._page)
+    def _add_chunk(self, plan: Plan, request: Request) -> None:
+        count = min(request.remaining, plan.tokens_left)
+        plan.requests.append(request)
+        plan.rows.append(request.next_row(count, self._page))
         plan.tokens_left -= count
 
     def _pages_being_computed(self) -> dict[tuple[bytes, int, bytes], Request]:
@@ -309,7 +415,7 @@ class Scheduler:
         )
         if done.duplicates:
             self.cache.fill_pages(request.handle, _buffer(request.row))
-            self.cache.free(done.duplicates)
+            self.cache.free(done.duplicates, self._fence_now())
         request.held = done.held
 
     def _finish(self, request: Request) -> None:
@@ -322,19 +428,34 @@ class Scheduler:
         """Give up every page and the lock; the one way out for finish, abort and preempt."""
         if request.handle is None:
             return
+        for flight in self._flights:
+            if request in flight.requests:
+                flight.requests[flight.requests.index(request)] = None
+        fence = self._fence_now()
         if request.used > request.held:
-            self.cache.free(_buffer(request.row[request.held : request.used]))
-        self.cache.release(request.handle)
-        request.handle = None
-        request.held = request.used = request.computed = 0
+            self.cache.free(_buffer(request.row[request.held : request.used]), fence)
+        self.cache.release(request.handle, fence)
+        request.handle = request.turns = None
+        request.held = request.used = request.computed = request.scheduled = request.room = 0
+
+    def _fence_now(self) -> int | None:
+        """Return the step whose end what is freed now must wait for, None if none is in flight."""
+        if not self._flights:
+            return None
+        self._fence = self._flights[-1].step
+        return self._fence
 
     def _drop(self, requests: list[Request]) -> None:
         for request in requests:
             self._release(request)
             request.move_to(Phase.FINISHED)
         if requests:
-            self.running = [r for r in self.running if r.phase is Phase.RUNNING]
+            self._drop_ended()
             self.waiting = deque(r for r in self.waiting if r.phase is Phase.WAITING)
+
+    def _drop_ended(self) -> None:
+        self._decoding = [r for r in self._decoding if r.phase is Phase.RUNNING]
+        self._prompts = [r for r in self._prompts if r.phase is Phase.RUNNING]
 
     def _expire(self, plan: Plan, now: float) -> None:
         def due(request: Request) -> float:
