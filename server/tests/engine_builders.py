@@ -140,7 +140,9 @@ class Bench:
         )
         self.runner = runner or FaithfulRunner(num_pages, page_size)
         self.reports: list[StepReport] = []
-        self.engine = Engine(self.runner, self.scheduler, self.reports.append, lambda: self.now, overlap=overlap)
+        self.engine = Engine(
+            self.runner, self.scheduler, self.reports.append, lambda: self.now, overlap=overlap
+        )
 
     def outputs(self) -> list[Output]:
         """Return what came for each request, in order; as the front sees it."""

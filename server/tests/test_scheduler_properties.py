@@ -45,15 +45,16 @@ def play(bench: Bench, arrivals: list[Arrival]) -> list[tuple[Request, Arrival]]
     aborts: list[tuple[int, int]] = []
     step = 0
 
-    def one_step() -> None:
+    def one_step() -> bool:
         nonlocal step
         step += 1
         bench.now += 0.01
         for due, request_id in aborts:
             if due == step:
                 bench.engine.abort([request_id])
-        bench.engine.step()
+        worked = bench.engine.step()
         bench.check()
+        return worked
 
     for arrival in arrivals:
         for _ in range(arrival.steps_before):
@@ -74,13 +75,14 @@ def play(bench: Bench, arrivals: list[Arrival]) -> list[tuple[Request, Arrival]]
         bench.engine.submit([request])
         played.append((request, arrival))
     for _ in range(5000):
-        one_step()
-        if not bench.scheduler.has_work and step > max((due for due, _ in aborts), default=0):
+        if not one_step() and step > max((due for due, _ in aborts), default=0):
             return played
     raise AssertionError("work did not end")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("backend", "overlap"), [*((backend, False) for backend in BACKENDS), ("rust", True)]
+)
 @settings(max_examples=60, deadline=None)
 @given(
     arrivals=st.lists(ARRIVALS, min_size=1, max_size=12),
@@ -88,10 +90,16 @@ def play(bench: Bench, arrivals: list[Arrival]) -> list[tuple[Request, Arrival]]
     budget=st.integers(4, 24),
 )
 def test_every_request_gets_its_own_text_and_every_page_comes_back(
-    backend: str, arrivals: list[Arrival], spare_pages: int, budget: int
+    backend: str, overlap: bool, arrivals: list[Arrival], spare_pages: int, budget: int
 ) -> None:
     # The pool holds the longest request alone and little more: preemption is the rule.
-    bench = Bench(backend, num_pages=14 + spare_pages, max_num_seqs=4, max_batched_tokens=budget)
+    bench = Bench(
+        backend,
+        num_pages=14 + spare_pages,
+        max_num_seqs=4,
+        max_batched_tokens=budget,
+        overlap=overlap,
+    )
     for request, arrival in play(bench, arrivals):
         tokens = bench.tokens_of(request)
         expected = expected_tokens(request)
@@ -102,6 +110,7 @@ def test_every_request_gets_its_own_text_and_every_page_comes_back(
             assert last.finish is (FinishReason.STOP if stopped else FinishReason.LENGTH)
         else:
             assert tokens == expected[: len(tokens)]
+    bench.engine.stop(0)
     bench.assert_nothing_is_held()
 
 

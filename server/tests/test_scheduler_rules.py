@@ -73,6 +73,37 @@ def test_given_a_full_pool_when_a_decode_needs_a_page_then_the_youngest_yields_a
     bench.assert_nothing_is_held()
 
 
+def test_given_overlap_when_a_step_is_in_flight_then_the_next_one_is_planned_and_text_is_equal() -> (
+    None
+):
+    bench = Bench(overlap=True)
+    requests = [request_of([n] * (5 + n), 12, min_new_tokens=12) for n in range(1, 5)]
+    bench.engine.submit(requests)
+    bench.engine.step()
+    assert bench.outputs() == [], "the first result is waited for only with the second step planned"
+    bench.run()
+    assert [bench.tokens_of(r) for r in requests] == [expected_tokens(r) for r in requests]
+    bench.engine.stop(0)
+    bench.assert_nothing_is_held()
+
+
+def test_given_overlap_when_a_request_in_flight_is_aborted_then_its_pages_wait_for_the_step() -> (
+    None
+):
+    bench = Bench(overlap=True)
+    request = request_of([1] * 20, 50, min_new_tokens=50)
+    bench.engine.submit([request])
+    bench.engine.step()
+    bench.engine.step()
+    bench.scheduler.abort([request.id])
+    held = bench.cache.stats()
+    assert held.deferred + held.protected > 0, "the step in flight still reads and writes them"
+    bench.engine.step()
+    bench.check()
+    bench.engine.stop(0)
+    bench.assert_nothing_is_held()
+
+
 def test_given_a_planned_row_when_a_more_urgent_request_needs_its_pages_then_it_leaves_the_step() -> (
     None
 ):

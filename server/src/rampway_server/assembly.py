@@ -100,7 +100,8 @@ def connect(
             share_prefixes=cache.running != "off",
         ),
     )
-    engine = Engine(runner, scheduler, bridge.sink)
+    overlap = settings.overlap and _overlaps(settings.device.kind, prepared.info)
+    engine = Engine(runner, scheduler, bridge.sink, overlap=overlap)
     bridge.attach(engine)
     return Loaded(
         engine=engine,
@@ -114,6 +115,11 @@ def connect(
         info=prepared.info,
         longest_step_seconds=longest,
     )
+
+
+def _overlaps(kind: str, info: dict[str, object]) -> bool:
+    """Whether the host is free while the device computes: on a CPU they are the same cores."""
+    return kind == "simulated" or str(info.get("device", kind)).startswith("cuda")
 
 
 def _device_label(settings: ServerSettings, info: dict[str, object]) -> str:

@@ -98,6 +98,11 @@ def _engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-num-batched-tokens", type=int, default=2048, help="tokens computed in one step"
     )
+    group.add_argument(
+        "--disable-overlap-schedule",
+        action="store_true",
+        help="plan a step only when the one before it has ended (on cpu always so)",
+    )
     group.add_argument("--page-size", type=int, default=16, help="tokens in a KV page")
     group.add_argument("--num-pages", type=int, help="pages of the KV pool (default: from memory)")
     group.add_argument(

@@ -57,7 +57,7 @@ def run_server(settings: ServerSettings) -> int:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         status = runner.run(_Server(settings, keys).run(*sockets))
-    if any(thread.name in {"engine", "load"} for thread in threading.enumerate()):
+    if any(thread.name in {"engine", "device", "load"} for thread in threading.enumerate()):
         # A load or a step that still runs: tearing the interpreter down under it may crash.
         sys.stderr.flush()
         os._exit(status)

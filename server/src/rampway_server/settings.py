@@ -60,6 +60,7 @@ class ServerSettings:
     context_length: int | None
     max_num_seqs: int
     max_num_batched_tokens: int
+    overlap: bool
     page_size: int
     num_pages: int | None
     mem_fraction: float | None
@@ -124,6 +125,7 @@ def _settings(
         context_length=args.context_length,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
+        overlap=not args.disable_overlap_schedule,
         page_size=args.page_size,
         num_pages=args.num_pages,
         mem_fraction=args.mem_fraction_static,

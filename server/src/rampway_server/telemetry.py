@@ -54,6 +54,11 @@ class Histogram:
             self._counts[bisect_left(self._edges, value)] += 1
             self._sum += value
 
+    def observe_many(self, value: float, count: int) -> None:
+        """Add one value `count` times."""
+        self._counts[bisect_left(self._edges, value)] += count
+        self._sum += value * count
+
     def collect(self) -> Iterable[Metric]:
         """Return the family as prometheus-client's registry wants it."""
         family = HistogramMetricFamily(self._name, self._help)

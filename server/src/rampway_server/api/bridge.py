@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rampway_server.errors import RequestError
 
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
     import asyncio
 
     from rampway_server.cache.protocol import CacheStats
-    from rampway_server.engine.engine import Engine, Output, StepReport
-    from rampway_server.engine.request import Request
+    from rampway_server.engine.batch import Sample
+    from rampway_server.engine.engine import Engine, StepReport
+    from rampway_server.engine.request import FinishReason, Request
     from rampway_server.telemetry import Telemetry
 
-__all__ = ["AdmissionLimits", "Bridge", "ClientGone", "Stream"]
+__all__ = ["AdmissionLimits", "Bridge", "Came", "ClientGone", "Stream"]
 
-MAX_REPORTS_AHEAD = 4
+MAX_REPORTS_AHEAD = 8
 """Steps the engine may be ahead of the loop: past that it waits, or a fast device would starve the
-loop of the interpreter and make its own tokens late."""
+loop of the interpreter and make its own tokens late. What came meanwhile leaves in one write a
+stream, which is most of what a token costs (docs/server.md)."""
 
 
 class ClientGone(Exception):
@@ -41,18 +44,27 @@ class AdmissionLimits:
     """For Retry-After only."""
 
 
+class Came(NamedTuple):
+    """What one step did for one choice; `finish` or `error` ends it."""
+
+    choice: int
+    sample: Sample | None
+    finish: FinishReason | None
+    error: RequestError | None
+
+
 class Stream:
-    """The outputs of the requests of one HTTP call, as they come; `index` is the choice's number."""
+    """The outputs of the requests of one HTTP call, as they come."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._outputs: list[tuple[int, Output]] = []
+        self._outputs: list[Came] = []
         self._waiter: asyncio.Future[None] | None = None
         self._gone: BaseException | None = None
         self.cached_tokens: dict[int, int] = {}
         """By choice, known before its first output."""
 
-    async def take(self) -> list[tuple[int, Output]]:
+    async def take(self) -> list[Came]:
         """Return what has come since, waiting for at least one output; raises what `fail` was told."""
         while not self._outputs:
             if self._gone is not None:
@@ -62,10 +74,11 @@ class Stream:
         taken, self._outputs = self._outputs, []
         return taken
 
-    def push(self, index: int, output: Output) -> None:
+    def push(self, came: Came) -> None:
         """Add an output and wake the taker."""
-        self._outputs.append((index, output))
-        self._wake()
+        self._outputs.append(came)
+        if len(self._outputs) == 1:
+            self._wake()
 
     def fail(self, error: BaseException) -> None:
         """End the stream with `error`; what has come but was not taken is lost."""
@@ -98,7 +111,8 @@ class _Timings:
     """What one report adds to the histograms, observed at once."""
 
     ttft: list[float] = field(default_factory=list)
-    inter_token: list[float] = field(default_factory=list)
+    inter_token: Counter[float] = field(default_factory=Counter)
+    """How many had their last token at this time: those of one step came together."""
     e2e: list[float] = field(default_factory=list)
     tokens: int = 0
 
@@ -123,6 +137,8 @@ class Bridge:
         self._queued_tokens = 0
         self._queued = 0
         self._ahead = threading.Semaphore(MAX_REPORTS_AHEAD)
+        self._reports: deque[tuple[StepReport, bool]] = deque()
+        self._called = False
 
     def attach(self, engine: Engine) -> None:
         """Send requests to this engine from now on."""
@@ -132,7 +148,10 @@ class Bridge:
         """Hand a report over to the loop; called on the engine's thread."""
         # A loop that is stuck for a second must not look like a stuck engine as well.
         counted = self._ahead.acquire(timeout=1.0)
-        self._loop.call_soon_threadsafe(self._deliver, report, counted)
+        self._reports.append((report, counted))
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._drain)
 
     @property
     def unfinished(self) -> int:
@@ -184,25 +203,38 @@ class Bridge:
             retry_after_seconds=min(30, max(1, round(seconds))),
         )
 
-    def _deliver(self, report: StepReport, counted: bool) -> None:  # noqa: FBT001 - a callback
-        if counted:
-            self._ahead.release()
+    def _drain(self) -> None:
+        # First: a report that comes while we are busy here calls again, or is taken now.
+        self._called = False
+        while self._reports:
+            report, counted = self._reports.popleft()
+            if counted:
+                self._ahead.release()
+            self._deliver(report)
+
+    def _deliver(self, report: StepReport) -> None:
         self.pages = report.pages
         now = time.monotonic()
         self._note_admitted(report)
         timings = _Timings()
-        for output in report.outputs:
-            live = self._live.get(output.request_id)
+        lives = self._live
+        for request_id, sample in report.tokens:
+            live = lives.get(request_id)
+            if live is not None:
+                if live.counted:
+                    self._note_token(live, now, timings)
+                live.stream.push(tuple.__new__(Came, (live.index, sample, None, None)))
+        for output in report.ended:
+            live = lives.get(output.request_id)
             if live is None:
                 continue
             if output.sample is not None and live.counted:
                 self._note_token(live, now, timings)
-            if output.finish is not None or output.error is not None:
-                self._forget(output.request_id)
-                if output.error is None and live.counted:
-                    timings.e2e.append(now - live.arrived)
-            live.stream.push(live.index, output)
-        self._observe(report, timings)
+            self._forget(output.request_id)
+            if output.error is None and live.counted:
+                timings.e2e.append(now - live.arrived)
+            live.stream.push(Came(live.index, output.sample, output.finish, output.error))
+        self._observe(report, timings, now)
 
     def _note_admitted(self, report: StepReport) -> None:
         counted = []
@@ -226,13 +258,14 @@ class Bridge:
         if live.last_token_at is None:
             timings.ttft.append(now - live.arrived)
         else:
-            timings.inter_token.append(now - live.last_token_at)
+            timings.inter_token[live.last_token_at] += 1
         live.last_token_at = now
 
-    def _observe(self, report: StepReport, timings: _Timings) -> None:
+    def _observe(self, report: StepReport, timings: _Timings, now: float) -> None:
         telemetry = self._telemetry
         telemetry.ttft.observe(timings.ttft)
-        telemetry.inter_token.observe(timings.inter_token)
+        for last, count in timings.inter_token.items():
+            telemetry.inter_token.observe_many(now - last, count)
         telemetry.e2e.observe(timings.e2e)
         if timings.tokens:
             telemetry.generated_tokens.inc(timings.tokens)

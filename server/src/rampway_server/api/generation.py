@@ -12,10 +12,9 @@ from rampway_server.engine.detokenizer import Detokenizer
 from rampway_server.engine.request import FinishReason
 
 if TYPE_CHECKING:
-    from rampway_server.api.bridge import Bridge, Stream
+    from rampway_server.api.bridge import Bridge, Came, Stream
     from rampway_server.api.wire import SamplingBody
     from rampway_server.engine.batch import Sample
-    from rampway_server.engine.engine import Output
     from rampway_server.engine.request import Request
     from rampway_server.engine.tokenizer import Tokenizer
 
@@ -96,10 +95,10 @@ class Generation:
         """Return what came since the last call, waiting for something; raises a failed choice's error."""
         events: list[Event] = []
         while not events and not self.done:
-            for index, output in await self.stream.take():
-                if output.error is not None:
-                    raise output.error
-                event = self._advance(index, output)
+            for came in await self.stream.take():
+                if came.error is not None:
+                    raise came.error
+                event = self._advance(came)
                 if event is not None:
                     events.append(event)
         return events
@@ -117,7 +116,8 @@ class Generation:
         """Abort what still runs; safe to call when all is finished."""
         self._bridge.close([choice.request.id for choice in self.choices])
 
-    def _advance(self, index: int, output: Output) -> Event | None:
+    def _advance(self, output: Came) -> Event | None:
+        index = output.choice
         choice = self.choices[index]
         # A stop string ended it here; the engine may have drawn a token more meanwhile.
         if choice.finish is not None or output.sample is None:
@@ -134,9 +134,7 @@ class Generation:
         samples, choice.held = choice.held, []
         return Event(index, text, samples, choice.finish, self._tokens)
 
-    def _text_of(
-        self, choice: Choice, output: Output, token: int
-    ) -> tuple[str, FinishReason | None]:
+    def _text_of(self, choice: Choice, output: Came, token: int) -> tuple[str, FinishReason | None]:
         ends = output.finish is FinishReason.STOP
         if ends and (token in self._silent or not self._shows_stop_ids):
             piece = choice.detokenizer.flush()

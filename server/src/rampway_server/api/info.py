@@ -84,7 +84,7 @@ async def health_generate(service: Here) -> Response:
             return _verdict(ok=False, detail="no token in time")
         finally:
             loaded.bridge.close([request.id])
-    return _verdict(ok=outputs[0][1].error is None, detail=service.life.value)
+    return _verdict(ok=outputs[0].error is None, detail=service.life.value)
 
 
 @router.get("/version")

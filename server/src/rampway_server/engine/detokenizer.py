@@ -5,6 +5,7 @@ It knows no model: any `Tokenizer` will do, and one `Detokenizer` serves one seq
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -81,8 +82,12 @@ class Detokenizer:
         return fresh
 
     def _shrink(self, drop: int, still_open: int) -> None:
-        self._window = self._window[drop:]
-        self._shown = len(self._decode(self._window)) - still_open
+        self._window = window = self._window[drop:]
+        if len(window) == 1:
+            size = _length_alone(self._tokenizer, window[0], self._skip_special)  # type: ignore[arg-type]  # a protocol states no hash, every object has one
+        else:
+            size = len(self._decode(window))
+        self._shown = size - still_open
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=self._skip_special)
@@ -116,6 +121,12 @@ class Detokenizer:
             if any(stop.startswith(tail) for stop in self._stop):
                 return size
         return 0
+
+
+@lru_cache(maxsize=1 << 16)
+def _length_alone(tokenizer: Tokenizer, token: int, skip_special: bool) -> int:  # noqa: FBT001 - a key
+    """Return how long a token's text is by itself: the usual window, and there are few of them."""
+    return len(tokenizer.decode([token], skip_special_tokens=skip_special))
 
 
 def _open_characters(text: str) -> int:

@@ -188,8 +188,10 @@ class Engine:
         return self._scheduler.update(flight.plan, result), []
 
     def _fail(self, plan: Plan, error: Exception) -> list[Output]:
-        self._count_failure(error)
         lost = self._scheduler.fail(plan)
+        # One behind a step that failed computes for nobody: that is the same failure again.
+        if lost:
+            self._count_failure(error)
         return [Output(request.id, None, error=_failed()) for request in lost]
 
     def _count_failure(self, error: Exception) -> None:

@@ -66,7 +66,7 @@ class Update:
     ended: list[Drawn] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Plan:
     """One step: the rows to compute and whose they are, in the same order."""
 

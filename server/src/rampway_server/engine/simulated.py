@@ -158,7 +158,10 @@ class SimulatedRunner:
 
 def _is_plain_decode(row: Row) -> bool:
     return (
-        row.sampling is not None and row.sampling.is_plain and row.start > 0 and len(row.tokens) == 1
+        row.sampling is not None
+        and row.sampling.is_plain
+        and row.start > 0
+        and len(row.tokens) == 1
     )
 
 
