@@ -166,6 +166,7 @@ FULL: dict[str, Any] = {
         "terminationGracePeriodSeconds": 300,
         "sharedMemory": "8Gi",
     },
+    "configRefs": [{"kind": "ConfigMap", "name": "c", "onChange": "Ignore"}],
     "preflight": {
         "mode": "Warn",
         "image": "python:3",
@@ -258,6 +259,15 @@ FULL: dict[str, Any] = {
     "disruption": {"podDisruptionBudget": {"maxUnavailable": "50%"}},
 }
 """Every field of the schema with a value that is not its default, but for hit-rate comparisons."""
+
+BLUE_GREEN: dict[str, Any] = {
+    "previewReplicas": "50%",
+    "autoPromote": False,
+    "prePromotion": {"objectives": ["errors"]},
+    "bake": "3m",
+    "scaleDownDelay": "1m",
+}
+"""Every field of the other strategy with a value that is not its default."""
 
 HIT_RATE = {
     "name": "hits",

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 from crd_builders import (
+    BLUE_GREEN,
     EXAMPLES,
     FULL,
     HIT_RATE,
@@ -24,10 +25,11 @@ from crd_builders import (
 )
 
 from rampway_operator.core.parse import InvalidSpec, parse
-from rampway_operator.core.spec import Engine, Spec
+from rampway_operator.core.spec import BlueGreen, Engine, Spec
 
 STATEMENTS = {
     ("preflight", "onFailure", "badRevision"),
+    ("configRefs", "[]", "kind"),
     ("traffic", "drain", "mode"),
     ("traffic", "provider"),
     ("traffic", "provider", "service"),
@@ -45,6 +47,16 @@ def hit_rate_spec() -> dict[str, Any]:
     return {**MINIMAL, "analysis": {"source": {"direct": {}}, "objectives": [HIT_RATE]}}
 
 
+def blue_green_spec() -> dict[str, Any]:
+    return {**full_spec(), "strategy": {"blueGreen": dict(BLUE_GREEN)}}
+
+
+def spec_with(path: tuple[str, ...]) -> dict[str, Any]:
+    """Return a whole spec that uses the field."""
+    specs = (full_spec(), blue_green_spec(), hit_rate_spec())
+    return next(spec for spec in specs if path in set(value_paths(spec)))
+
+
 def parsed(spec: dict[str, Any]) -> Spec | None:
     """Return the typed spec; None where it is refused."""
     try:
@@ -54,13 +66,17 @@ def parsed(spec: dict[str, Any]) -> Spec | None:
 
 
 def test_given_the_full_spec_then_it_uses_every_field_of_the_schema() -> None:
-    used = set(value_paths(FULL)) | set(value_paths(hit_rate_spec()))
+    used = {
+        path for spec in (FULL, blue_green_spec(), hit_rate_spec()) for path in value_paths(spec)
+    }
 
     assert {path for path, _ in schema_paths(SPEC_SCHEMA)} - used == set()
 
 
 @pytest.mark.parametrize(
-    "spec", [FULL, MINIMAL, hit_rate_spec()], ids=["full", "minimal", "hit rate"]
+    "spec",
+    [FULL, blue_green_spec(), MINIMAL, hit_rate_spec()],
+    ids=["full", "blue-green", "minimal", "hit rate"],
 )
 def test_given_a_good_spec_then_schema_and_parser_accept_it(spec: dict[str, Any]) -> None:
     jsonschema.validate(spec, closed(SPEC_SCHEMA))
@@ -70,10 +86,9 @@ def test_given_a_good_spec_then_schema_and_parser_accept_it(spec: dict[str, Any]
 
 
 def test_given_any_field_of_the_schema_when_it_is_left_out_then_the_typed_spec_changes() -> None:
-    used = set(value_paths(FULL))
     unread = []
     for path in LEAVES:
-        spec = full_spec() if path in used else hit_rate_spec()
+        spec = spec_with(path)
         changed = without(spec, path)
         assert changed != spec
         if (parsed(changed) == parsed(spec)) is not (path in STATEMENTS):
@@ -85,7 +100,7 @@ def test_given_any_field_of_the_schema_when_it_is_left_out_then_the_typed_spec_c
 def test_given_any_field_left_out_then_the_schema_and_the_parser_have_the_same_default() -> None:
     compared, different = 0, []
     for path in LEAVES:
-        spec = without(full_spec(), path)
+        spec = without(spec_with(path), path)
         stored, typed = parsed(with_defaults(SPEC_SCHEMA, spec)), parsed(spec)
         if stored is not None and typed is not None:
             compared += 1
@@ -108,7 +123,11 @@ def test_given_the_full_spec_then_no_field_of_the_typed_spec_keeps_its_default()
 
     kept = {name for name, value in fields(full) if (name, value) in set(fields(default))}
 
-    assert kept == set()
+    assert kept == {".blue_green"}
+    other = parsed(blue_green_spec())
+    assert other is not None
+    assert other.blue_green is not None
+    assert not set(fields(other.blue_green)) & set(fields(BlueGreen()))
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -30,6 +30,7 @@ from rampway_operator.core.actions import (
     SendSmoke,
     SendWarmup,
 )
+from rampway_operator.core.config_refs import config_digests
 from rampway_operator.core.objects import replica_set_patch
 from rampway_operator.core.observed import (
     Arm,
@@ -50,6 +51,7 @@ from rampway_operator.core.revision import revision_hash
 from rampway_operator.core.spec import Spec
 from rampway_operator.core.state import Phase, State
 from rampway_operator.core.status import state_from_status
+from rampway_operator.core.windows import NOTHING
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EDGES = (*(0.05 * 1.1**i for i in range(60)), float("inf"))
@@ -127,6 +129,8 @@ class Cluster:
     pods: dict[str, WorldPod] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     config_maps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The user's own ConfigMaps that configRefs may name."""
     budget: dict[str, Any] | None = None
     foreign: tuple[str, ...] = ()
     smoked: set[str] = field(default_factory=set)
@@ -186,6 +190,8 @@ class Cluster:
 
     @property
     def spec_hash(self) -> str:
+        if self.spec.get("configRefs"):
+            return revision_hash(self.raw, config_digests(self.parsed.config_refs, self.configs))
         return self.known[1] if self.parsed_at == self.generation else revision_hash(self.raw)
 
     @property
@@ -269,6 +275,7 @@ class Cluster:
             pods=tuple(self._seen_pod(p) for p in self.pods.values()),
             services=frozenset(self.services),
             config_maps=frozenset(self.config_maps),
+            configs=copy.deepcopy(self.configs),
             uids={f"Service/{n}": f"u-{n}" for n in self.services}
             | {f"ConfigMap/{n}": f"u-{n}" for n in self.config_maps},
             pod_disruption_budget=self._seen_budget(),
@@ -345,14 +352,20 @@ class Cluster:
         for pod in self.serving():
             by_arm.setdefault(pod.labels.get(names.LABEL_ARM, ""), []).append(pod)
         begun, self.last_window = self.last_window, self.now
-        if "candidate" not in by_arm or self.requests_per_window == 0:
+        blue_green = self.parsed.blue_green is not None
+        if blue_green and "candidate" not in by_arm and rollout.verified_weight == 0:
+            preview = [p for p in self.live(rollout.candidate.hash) if self.is_ready(p)]
+            by_arm |= {"candidate": preview} if preview else {}
+        if not blue_green and "candidate" not in by_arm:
+            return ()
+        if not by_arm or self.requests_per_window == 0:
             return ()
         arms = {arm: self._arm_window(pods) for arm, pods in by_arm.items()}
         return (
             Window(
                 started_at=begun,
                 ended_at=self.now,
-                candidate=arms["candidate"],
+                candidate=arms.get("candidate", NOTHING),
                 baseline=arms.get("baseline"),
                 stable=arms.get("stable"),
             ),

@@ -125,6 +125,10 @@ def _addressed(found: Object, verb: str) -> tuple[str, int]:
     """(revision, step) that the command is about: what its giver sees now."""
     status, name = _status(found), found["metadata"]["name"]
     if verb == "retry":
+        failed = status.get("failedRevisions") or ()
+        if (found.get("spec") or {}).get("configRefs") and failed:
+            # Their content is in the hash, which only the operator can tell.
+            return str(failed[-1]["hash"]), 0
         return revision_hash(found), 0
     candidate = (status.get("candidateRevision") or {}).get("hash")
     step = ((status.get("rollout") or {}).get("step") or {}).get("index")

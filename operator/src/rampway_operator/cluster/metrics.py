@@ -68,7 +68,13 @@ async def read_window(
     A window that was offered and surely not stored comes again, unchanged.
     """
     live = [pod for pod in pods if pod.ready and pod.ip and not pod.deleting]
-    arms = {pod.uid: pod.arm for pod in live if pod.in_rotation and pod.arm is not None}
+    alone = spec.blue_green is not None
+    arms = {
+        pod.uid: pod.arm
+        for pod in live
+        # A blue-green candidate is tried by its preview Service, out of rotation.
+        if pod.arm is not None and (pod.in_rotation or (alone and pod.arm is Arm.CANDIDATE))
+    }
     if memory.arms_since is None or memory.arms != arms:
         memory.arms, memory.arms_since = arms, now
     if memory.offered or (memory.next_at is not None and now + SLACK < memory.next_at):
@@ -83,14 +89,16 @@ async def read_window(
         log.warning("metrics not read", error=error)
         memory.status = ScrapeStatus(error=error, missing_metrics=missing)
         return (), memory.status
-    dropped = _next_window(memory, Readings(counters, arms), spec.analysis.interval)
+    dropped = _next_window(memory, Readings(counters, arms), spec.analysis.interval, alone=alone)
     if dropped:
         log.info("window dropped", reason=dropped)
     memory.status = ScrapeStatus(dropped=dropped, missing_metrics=missing)
     return memory.offered, memory.status
 
 
-def _next_window(memory: WindowMemory, new: Readings, interval: timedelta) -> str:
+def _next_window(
+    memory: WindowMemory, new: Readings, interval: timedelta, *, alone: bool
+) -> str:
     """Offer the window that ends with this reading; why there is none, if that is to be told."""
     taking = [new.counters[uid] for uid in new.arms]
     if memory.arms_since is not None and any(c.at < memory.arms_since for c in taking):
@@ -101,9 +109,16 @@ def _next_window(memory: WindowMemory, new: Readings, interval: timedelta) -> st
     if previous is not None and _is_not_new(previous, new, interval):
         return ""
     memory.last = new
-    if previous is None or Arm.CANDIDATE not in new.arms.values():
+    if previous is None or not (alone or Arm.CANDIDATE in new.arms.values()):
         return ""
-    window = pair(previous.counters, new.counters, new.arms, interval, previous_arms=previous.arms)
+    window = pair(
+        previous.counters,
+        new.counters,
+        new.arms,
+        interval,
+        previous_arms=previous.arms,
+        alone=alone,
+    )
     if isinstance(window, Dropped):
         return window.reason
     memory.offered = (window,)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,6 +30,7 @@ from rampway_operator.cluster.resources import (
 from rampway_operator.cluster.smoke import SmokeTests
 from rampway_operator.cluster.warmup import PromptSetInvalid, parse_prompts
 from rampway_operator.core import names
+from rampway_operator.core.config_refs import config_digests, content
 from rampway_operator.core.observed import Observed, WarmupProgress
 from rampway_operator.core.revision import revision_hash
 from rampway_operator.core.spec import Spec
@@ -53,7 +55,7 @@ class Observer:
         self, found: Object, spec: Spec, state: State, memory: Memory, now: datetime
     ) -> Observed:
         """The reading of one tick; `found` is the InferenceDeployment just read."""
-        observed = await self._objects(found, state, memory)
+        observed = await self._objects(found, spec, state, memory)
         uids = {pod.uid for pod in observed.pods}
         self.smoke.keep_only(uids, memory.pod_uids)
         memory.pod_uids = uids
@@ -71,7 +73,7 @@ class Observer:
         )
         return dataclasses.replace(observed, windows=windows, scrape=scrape)
 
-    async def _objects(self, found: Object, state: State, memory: Memory) -> Observed:
+    async def _objects(self, found: Object, spec: Spec, state: State, memory: Memory) -> Observed:
         metadata = found["metadata"]
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         labels = f"{names.LABEL_NAME}={name}"
@@ -84,6 +86,7 @@ class Observer:
             lists(POD_DISRUPTION_BUDGETS, namespace, labels=labels),
             lists(ENDPOINT_SLICES, namespace, labels=f"{SERVICE_LABEL}={name}"),
         )
+        configs = await self._configs(namespace, spec)
         replica_sets = [
             rs for obj in _owned(sets, uid) if (rs := readings.replica_set_from(obj)) is not None
         ]
@@ -94,18 +97,27 @@ class Observer:
             uid=uid,
             generation=int(metadata.get("generation", 0)),
             resource_version=metadata["resourceVersion"],
-            spec_hash=revision_hash(found),
+            spec_hash=revision_hash(found, config_digests(spec.config_refs, configs)),
             state=state,
             command=(metadata.get("annotations") or {}).get(names.ANNOTATION_COMMAND),
             replica_sets=tuple(replica_sets),
             pods=readings.pods_from(pods, replica_sets),
             services=_names(services),
             config_maps=_names(config_maps),
+            configs=configs,
             uids=_uids("Service", services) | _uids("ConfigMap", config_maps),
             pod_disruption_budget=_budget(_owned(budgets, uid)),
             routed=readings.routed_pods(slices),
             foreign=await self._foreign(namespace, uid, memory),
         )
+
+    async def _configs(self, namespace: str, spec: Spec) -> dict[str, dict[str, Any]]:
+        """Content of the tracked ConfigMaps that exist; they belong to the user and carry no label of ours."""
+        found: dict[str, dict[str, Any]] = {}
+        for ref in spec.config_refs:
+            with suppress(NotFound):
+                found[ref.name] = content(await self.client.get(CONFIG_MAPS, namespace, ref.name))
+        return found
 
     async def _foreign(self, namespace: str, uid: str, memory: Memory) -> tuple[str, ...]:
         """Those objects that were in our way and still are."""

@@ -107,8 +107,12 @@ def before_traffic(spec: Spec, weight: int) -> Layout:
     """The pods that may stand ready for `weight` while the candidate has none yet.
 
     Nothing covers for stable then: the candidate gets what the surge has room for, or, without a surge,
-    what `maxUnavailable` gives up. The rest of its pods follow behind its traffic.
+    what `maxUnavailable` gives up. The rest of its pods follow behind its traffic. Blue-green asks for its
+    preview instead.
     """
+    if spec.blue_green is not None:
+        preview = max(1, amount(spec.blue_green.preview_replicas, spec.replicas, round_up=True))
+        return Layout(min(preview, spec.replicas), 0, spec.replicas, spec.replicas)
     final, extra = layout(spec, weight), surge(spec)
     candidate = min(final.candidate, extra + unavailable(spec))
     stable = spec.replicas if extra else spec.replicas - candidate

@@ -38,6 +38,8 @@ def clean_up(tick: Tick) -> Iterator[Action]:
         yield DeleteObject("ReplicaSet", item.name, item.uid)
     left = {s.name for s in observed.replica_sets if s not in gone}
     left |= {objects.child_name(observed.name, h) for h in main if h}
+    if tick.spec.blue_green is not None:
+        left.add(objects.preview_name(observed.name))
     yield from _orphans(observed, left, {s.name for s in gone})
 
 
@@ -45,8 +47,13 @@ def _orphans(observed: Observed, left: set[str], gone: set[str]) -> Iterator[Act
     """Services and ConfigMaps of revisions that are gone, and the check_env of a stale try."""
     for key, uid in sorted(observed.uids.items()):
         kind, _, name = key.partition("/")
-        unused = name != observed.name and name not in left
-        if (kind == "Service" and unused) or (kind == "ConfigMap" and (unused or name in gone)):
+        if kind == "ConfigMap":
+            # check_env has the name of its revision, copies of tracked ConfigMaps begin with it.
+            name_of_revision = name[: len(observed.name) + 11]
+            unused = name_of_revision not in left or name_of_revision in gone
+        else:
+            unused = name != observed.name and name not in left
+        if unused:
             yield DeleteObject(kind, name, uid)
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from rampway_operator.core.capacity import amount
+from rampway_operator.core.config_refs import missing_configs
 from rampway_operator.core.observed import CheckState, Observed
 from rampway_operator.core.revision import plan_digest
 from rampway_operator.core.spec import PreflightMode, Spec
@@ -43,7 +44,7 @@ def conditions(
         "Ready": _ready(spec, observed, state),
         "Reconciling": _reconciling(spec, observed, state),
         "Stalled": _stalled(spec, observed, state),
-        "SpecValid": _spec_valid(observed),
+        "SpecValid": _spec_valid(spec, observed),
         "EnvironmentReady": _environment(spec, observed, state),
         "AnalysisPassing": _analysis(spec, observed, state),
         "RolloutComplete": _complete(spec, observed, state),
@@ -105,6 +106,7 @@ def _reconciling(spec: Spec, observed: Observed, state: State) -> _Condition:
         return _Condition("True", "Scaling", f"{ready} of {spec.replicas} stable pods are ready")
     pending = (
         not observed.foreign
+        and not missing_configs(spec, observed)
         and failed_now(spec, observed, state) is None
         and (state.stable is None or state.stable.hash != observed.spec_hash)
     )
@@ -116,6 +118,8 @@ def _reconciling(spec: Spec, observed: Observed, state: State) -> _Condition:
 def _stalled(spec: Spec, observed: Observed, state: State) -> _Condition:
     if observed.foreign:
         return _Condition("True", "NameConflict", _conflict(observed))
+    if fault := missing_configs(spec, observed):
+        return _Condition("True", "ConfigMissing", fault)
     failed = failed_now(spec, observed, state)
     if state.phase is Phase.IDLE and failed is not None:
         detail = state.history[-1].message if state.history else ""
@@ -127,9 +131,11 @@ def _stalled(spec: Spec, observed: Observed, state: State) -> _Condition:
     return _Condition("False", "NotStalled", "nothing keeps the spec from being carried out")
 
 
-def _spec_valid(observed: Observed) -> _Condition:
+def _spec_valid(spec: Spec, observed: Observed) -> _Condition:
     if observed.foreign:
         return _Condition("False", "NameConflict", _conflict(observed))
+    if fault := missing_configs(spec, observed):
+        return _Condition("False", "ConfigMissing", fault)
     missing = observed.scrape.missing_metrics
     if missing:
         return _Condition(

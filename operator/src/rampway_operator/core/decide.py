@@ -13,6 +13,7 @@ from typing import Final
 from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import Observed
 from rampway_operator.core.rebuild import needs_rebuild, rebuild
+from rampway_operator.core.rules_blue_green import remember
 from rampway_operator.core.rules_change import on_spec_change
 from rampway_operator.core.rules_command import note_command, obey
 from rampway_operator.core.rules_end import on_draining, on_rolling_back
@@ -62,7 +63,7 @@ def decide(spec: Spec, observed: Observed, *, now: datetime) -> Move:
     """
     if needs_rebuild(observed):
         return rebuild(spec, observed, now)
-    tick, verdict = note_command(look(spec, observed, observed.state, now))
+    tick, verdict = note_command(remember(look(spec, observed, observed.state, now)))
     move = obey(tick, verdict) if verdict is not None else None
     if move is not None:
         return move

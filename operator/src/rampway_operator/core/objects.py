@@ -7,10 +7,12 @@ revision, so that making one twice is making it once.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, Final
 
 from rampway_operator.core import names
 from rampway_operator.core.actions import PatchReplicaSet
+from rampway_operator.core.config_refs import copy_name, with_copies
 from rampway_operator.core.observed import Arm, Observed, Pool, ReplicaSet
 from rampway_operator.core.pods import pod_template, with_avoided_nodes
 from rampway_operator.core.spec import Spec
@@ -21,7 +23,10 @@ __all__ = [
     "baseline_set",
     "check_env_map",
     "child_name",
+    "config_copy",
     "disruption_budget",
+    "preview_name",
+    "preview_service",
     "replica_set",
     "replica_set_patch",
     "revision_service",
@@ -83,9 +88,9 @@ def replica_set(
 ) -> dict[str, Any]:
     """The ReplicaSet of the revision that the spec describes now."""
     labels = selector(observed.name, revision.hash, Pool.MAIN)
-    template = pod_template(
-        spec, child_name(observed.name, revision.hash), revision.hash, avoided_nodes
-    )
+    child = child_name(observed.name, revision.hash)
+    own = replace(spec, engine=with_copies(spec.engine, spec.config_refs, child))
+    template = pod_template(own, child, revision.hash, avoided_nodes)
     return _replica_set(
         observed,
         revision,
@@ -182,6 +187,21 @@ def alias_service(spec: Spec, observed: Observed) -> dict[str, Any]:
     return _service(spec, observed, observed.name, labels, {})
 
 
+def preview_name(name: str) -> str:
+    """The name of the Service that follows the candidate of a blue-green rollout."""
+    return f"{name}-preview"
+
+
+def preview_service(spec: Spec, observed: Observed) -> dict[str, Any]:
+    """The Service that people try a blue-green candidate by, before and after the switch.
+
+    The arm label follows the candidate, so this selector never changes either; between rollouts it
+    selects nothing.
+    """
+    labels = {names.LABEL_NAME: observed.name, names.LABEL_ARM: Arm.CANDIDATE.value}
+    return _service(spec, observed, preview_name(observed.name), labels, {})
+
+
 def _service(
     spec: Spec, observed: Observed, name: str, chosen: dict[str, str], labels: dict[str, str]
 ) -> dict[str, Any]:
@@ -221,3 +241,15 @@ def check_env_map(observed: Observed, revision: str) -> dict[str, Any]:
     metadata = _metadata(observed, child_name(observed.name, revision))
     metadata["annotations"] = {names.ANNOTATION_PAYLOAD: names.PAYLOAD_CHECK_ENV}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
+
+
+def config_copy(observed: Observed, revision: str, config_map: str) -> dict[str, Any]:
+    """A revision's own copy of a tracked ConfigMap: its restarted pods read what they were tried with."""
+    metadata = _metadata(observed, copy_name(child_name(observed.name, revision), config_map))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "immutable": True,
+        **copy.deepcopy(observed.configs[config_map]),
+    }

@@ -217,6 +217,8 @@ class Observed:
     """Names of our ConfigMaps that exist."""
     uids: dict[str, str] = field(default_factory=dict)
     """`Kind/name` of our Services and ConfigMaps to their UID: what is not in here is never deleted."""
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Content (`data`, `binaryData`) of the ConfigMaps of spec.configRefs that exist, by name."""
     pod_disruption_budget: tuple[str, str] | None = None
     """(revision hash it selects, maxUnavailable) of our PodDisruptionBudget."""
     routed: frozenset[str] = frozenset()

@@ -14,17 +14,18 @@ from typing import Any, Final
 from rampway_operator.core.parse_engine import read_engine
 from rampway_operator.core.parse_strategy import (
     read_analysis,
-    read_canary,
     read_preflight,
+    read_strategy,
     read_traffic,
     read_warmup,
 )
 from rampway_operator.core.reader import Node
 from rampway_operator.core.rules import broken_rules
-from rampway_operator.core.spec import Spec
+from rampway_operator.core.spec import ConfigRef, OnChange, Spec
 
 __all__ = ["InvalidSpec", "parse"]
 
+_CONFIG_MAP: Final = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -63,10 +64,11 @@ def parse(raw: Any) -> Spec:
 def _spec(node: Node) -> Spec:
     node.object(
         "replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadline", "paused", "engine",
-        "preflight", "warmup", "traffic", "strategy", "analysis", "disruption",
+        "configRefs", "preflight", "warmup", "traffic", "strategy", "analysis", "disruption",
     )  # fmt: skip
     budget = node.get("disruption").object("podDisruptionBudget").get("podDisruptionBudget")
     budget.object("maxUnavailable")
+    canary, blue_green = read_strategy(node.get("strategy"))
     return Spec(
         engine=read_engine(node.get("engine")),
         replicas=node.get("replicas").integer(1, 0, 1000),
@@ -76,10 +78,25 @@ def _spec(node: Node) -> Spec:
             timedelta(minutes=30), least=timedelta(seconds=10)
         ),
         paused=node.get("paused").boolean(default=False),
+        config_refs=_config_refs(node.get("configRefs")),
         preflight=read_preflight(node.get("preflight")),
         warmup=read_warmup(node.get("warmup")),
         traffic=read_traffic(node.get("traffic")),
-        canary=read_canary(node.get("strategy")),
+        canary=canary,
+        blue_green=blue_green,
         analysis=read_analysis(node.get("analysis")),
         pdb_max_unavailable=budget.get("maxUnavailable").pods(1),
     )
+
+
+def _config_refs(node: Node) -> tuple[ConfigRef, ...]:
+    refs: list[ConfigRef] = []
+    for item in node.items(16):
+        item.object("kind", "name", "onChange")
+        item.get("kind").text("ConfigMap", pattern="ConfigMap")
+        # A copy's name has the object's and the revision's before it.
+        name = item.get("name").text("", pattern=_CONFIG_MAP, most=190, least=1)
+        if any(ref.name == name for ref in refs):
+            item.get("name").fault(f"{name!r} is given twice")
+        refs.append(ConfigRef(name, item.get("onChange").one_of(OnChange, OnChange.ROLLOUT)))
+    return tuple(refs)

@@ -17,6 +17,7 @@ from rampway_operator.core.spec import (
     Analysis,
     AnalysisMode,
     AnalysisStep,
+    BlueGreen,
     Canary,
     Comparison,
     ErrorRates,
@@ -41,8 +42,8 @@ from rampway_operator.core.spec import (
 __all__ = [
     "LATENCIES",
     "read_analysis",
-    "read_canary",
     "read_preflight",
+    "read_strategy",
     "read_traffic",
     "read_warmup",
 ]
@@ -56,10 +57,27 @@ _REQUIREMENTS: Final = (
 _DEFAULTS: Final = Canary()
 
 
-def read_canary(strategy: Node) -> Canary:
-    """The canary; `strategy: {}`, an absent one and `canary: {}` mean the default."""
-    strategy.object("canary")
-    node = strategy.get("canary")
+_BLUE_GREEN: Final = BlueGreen()
+
+
+def read_strategy(strategy: Node) -> tuple[Canary, BlueGreen | None]:
+    """The steps of a rollout, and the blue-green strategy behind them if that is what is asked for."""
+    strategy.object("canary", "blueGreen")
+    canary, blue_green = strategy.get("canary"), strategy.get("blueGreen")
+    if strategy.present and canary.present == blue_green.present:
+        given = "both" if canary.present else "neither"
+        strategy.fault(
+            f"has {given}, need exactly one of canary and blueGreen: write `canary: {{}}` for the default, "
+            "or take the other one away (null in a merge patch)"
+        )
+    if blue_green.present:
+        asked = _blue_green(blue_green)
+        return asked.as_steps(), asked
+    return _canary(canary), None
+
+
+def _canary(node: Node) -> Canary:
+    """The canary; an absent one and `{}` mean the default."""
     node.object("maxSurge", "maxUnavailable", "baseline", "steps", "bake", "scaleDownDelay")
     baseline = node.get("baseline").object("enabled")
     steps = node.get("steps")
@@ -70,6 +88,22 @@ def read_canary(strategy: Node) -> Canary:
         baseline=baseline.get("enabled").boolean(default=_DEFAULTS.baseline),
         bake=node.get("bake").duration(_DEFAULTS.bake),
         scale_down_delay=node.get("scaleDownDelay").duration(_DEFAULTS.scale_down_delay),
+    )
+
+
+def _blue_green(node: Node) -> BlueGreen:
+    node.object("previewReplicas", "autoPromote", "prePromotion", "bake", "scaleDownDelay")
+    judged = node.get("prePromotion").object("objectives").get("objectives")
+    preview = node.get("previewReplicas")
+    size = preview.pods(_BLUE_GREEN.preview_replicas)
+    if size in (0, "0%"):
+        preview.fault(f"{size} pods could not be judged before the switch, need at least 1")
+    return BlueGreen(
+        preview_replicas=size,
+        auto_promote=node.get("autoPromote").boolean(default=_BLUE_GREEN.auto_promote),
+        pre_promotion=tuple(item.text("", most=63, least=1) for item in judged.items(16)),
+        bake=node.get("bake").duration(_BLUE_GREEN.bake),
+        scale_down_delay=node.get("scaleDownDelay").duration(_BLUE_GREEN.scale_down_delay),
     )
 
 

@@ -22,6 +22,7 @@ from rampway_operator.core.actions import (
     SendWarmup,
 )
 from rampway_operator.core.cleanup import clean_up, is_stale
+from rampway_operator.core.config_refs import copy_name, missing_configs
 from rampway_operator.core.observed import Arm, CheckState, Observed, Pool, ReplicaSet
 from rampway_operator.core.rotation import Rotation
 from rampway_operator.core.scaling import Sizes, sizes
@@ -68,6 +69,9 @@ def _create(tick: Tick, wanted: Sizes) -> Iterator[Action]:
     if state.stable is None and state.rollout is None:
         return
     yield from _service(tick, observed.name)
+    preview = objects.preview_name(observed.name)
+    if tick.spec.blue_green is not None and preview not in observed.services:
+        yield from _new(observed, "Service", objects.preview_service(tick.spec, observed))
     if state.stable is not None:
         yield from _revision(tick, state.stable, Arm.STABLE, wanted.stable)
         source = find_set(observed, state.stable.hash, Pool.MAIN)
@@ -87,9 +91,16 @@ def _revision(tick: Tick, revision: Revision, arm: Arm, replicas: int) -> Iterat
     existing = find_set(observed, revision.hash, Pool.MAIN)
     if existing is not None or revision.hash != observed.spec_hash:
         return
+    if missing_configs(tick.spec, observed):
+        return
     name = objects.child_name(observed.name, revision.hash)
     if tick.spec.preflight.mode is not PreflightMode.OFF and name not in observed.config_maps:
         yield from _new(observed, "ConfigMap", objects.check_env_map(observed, revision.hash))
+    for ref in tick.spec.config_refs:
+        if copy_name(name, ref.name) not in observed.config_maps:
+            yield from _new(
+                observed, "ConfigMap", objects.config_copy(observed, revision.hash, ref.name)
+            )
     avoided = tick.rollout.avoided_nodes if arm is Arm.CANDIDATE else ()
     manifest = objects.replica_set(
         tick.spec,

@@ -13,7 +13,7 @@ from datetime import datetime
 from rampway_operator.core.capacity import expressed
 from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import Observed, Pool, ReplicaSet
-from rampway_operator.core.revision import run_digest
+from rampway_operator.core.revision import run_digest, strategy_of
 from rampway_operator.core.spec import Spec
 from rampway_operator.core.state import Phase, Revision, Rollout
 from rampway_operator.core.tick import look
@@ -63,6 +63,7 @@ def rebuild(spec: Spec, observed: Observed, now: datetime) -> Move:
         paused_from=Phase.PREFLIGHT,
         paused_reason="StateRebuilt",
         plan=run_digest(spec),
+        strategy=strategy_of(spec),
     )
     paused = replace(state, phase=Phase.PAUSED, rollout=rollout)
     told += f"; candidate {trial.hash} waits for a promote or abort command"

@@ -1,7 +1,8 @@
 """Digests that tell one revision, and one plan, from another. It does not know what they are used for.
 
 Algorithm v1. In the revision hash: what the user wrote under `spec.engine`, all of it, since a pod sees
-it (`metricsPath` and `type` included: they say how those pods are read). Not in it: `replicas`, `paused`,
+it (`metricsPath` and `type` included: they say how those pods are read), and the content of the ConfigMaps
+under `spec.configRefs`. Not in it: `replicas`, `paused`,
 strategy, analysis, traffic, disruption, warm-up, and preflight (stricter requirements judge the next try
 of a revision; they do not make another one of it). What the operator adds to a pod is not in it, so that
 an operator upgrade never rolls anything (a ReplicaSet is not changed after its creation).
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from rampway_operator.core.spec import Engine, Objective, Spec, Step
 
-__all__ = ["ALGORITHM", "plan_digest", "revision_hash", "run_digest"]
+__all__ = ["ALGORITHM", "plan_digest", "revision_hash", "run_digest", "strategy_of"]
 
 ALGORITHM: Final = "v1"
 
@@ -54,11 +55,15 @@ _VERBATIM: Final = frozenset(
 _KEEP_EMPTY: Final = frozenset({"emptyDir", "configMap", "persistentVolumeClaim", "image"})
 
 
-def revision_hash(raw: Mapping[str, Any]) -> str:
-    """Ten characters [a-f0-9] for the engine of a whole InferenceDeployment as the API server holds it."""
+def revision_hash(raw: Mapping[str, Any], configs: Mapping[str, str] | None = None) -> str:
+    """Ten characters [a-f0-9] for the engine of a whole InferenceDeployment as the API server holds it.
+
+    `configs` has the digests of the ConfigMaps in `spec.configRefs`; without any the hash is the engine's.
+    """
     spec = raw.get("spec")
     engine = spec.get("engine") if isinstance(spec, Mapping) else None
-    return _digest([ALGORITHM, _strip(engine or {}, _DEFAULTS)])[:10]
+    tracked = [dict(configs)] if configs else []
+    return _digest([ALGORITHM, _strip(engine or {}, _DEFAULTS), *tracked])[:10]
 
 
 def plan_digest(spec: Spec) -> str:
@@ -70,6 +75,11 @@ def plan_digest(spec: Spec) -> str:
 def run_digest(spec: Spec) -> str:
     """`<steps>.<objectives>` of the plan that a rollout follows; either half may change in the middle."""
     return f"{_half(spec.canary.steps)}.{_half(spec.analysis.objectives)}"
+
+
+def strategy_of(spec: Spec) -> str:
+    """The name of the spec's strategy, as the field that it is written in."""
+    return "canary" if spec.blue_green is None else "blueGreen"
 
 
 @lru_cache(maxsize=512)

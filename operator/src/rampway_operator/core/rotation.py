@@ -3,7 +3,8 @@
 A pod leaves rotation behind traffic that was seen to arrive at others. What is missing to `replicas`
 serving pods (less what maxUnavailable gives up where there is no surge) is filled by stable, then by
 baseline and candidate pods that serve already. Two exceptions: a candidate that failed hard leaves at
-once, unless nothing else can serve; and no pod enters rotation to fill a gap unless its arm may.
+once, unless nothing else gets traffic; and no pod enters rotation to fill a gap unless its arm may.
+A blue-green switch is one step: all candidate pods enter together, and then all stable pods leave.
 """
 
 from __future__ import annotations
@@ -43,16 +44,33 @@ def choose(spec: Spec, observed: Observed, now: datetime) -> Rotation:
     stables = _ranked(parts.stable)
     serving = sum(p.ready for p in stables)
     candidate_in = candidates[: wanted.candidate]
+    switching = False
+    if spec.blue_green is not None and parts.stable:
+        candidate_in = _all_or_none(candidates, wanted.candidate)
+        switching = _arrived(observed, candidate_in) < wanted.candidate
     baseline_in = baselines[: wanted.baseline]
     needed = spec.replicas - unavailable(spec)
     missing = needed - _arrived(observed, candidate_in, baseline_in)
-    stable_in = stables[: max(0, wanted.stable_in_rotation, min(serving, missing))]
+    keep = serving if switching and not _has_switched(observed) else min(serving, missing)
+    stable_in = stables[: max(0, wanted.stable_in_rotation, keep)]
     missing -= _arrived(observed, stable_in)
     baseline_in = _fill(baselines, baseline_in, missing)
     missing = needed - _arrived(observed, stable_in, baseline_in, candidate_in)
-    if not _is_hard(observed) or serving == 0:
+    # Failing requests are better than none that can be answered at all.
+    if not _is_hard(observed) or not _arrived(observed, stable_in, baseline_in):
         candidate_in = _fill(candidates, candidate_in, missing)
     return _rotation(stable_in, candidate_in, baseline_in)
+
+
+def _all_or_none(candidates: list[Pod], wanted: int) -> list[Pod]:
+    """A switch begins with all pods; once begun, those that serve take part whatever becomes of the rest."""
+    begun = any(p.in_rotation for p in candidates)
+    return candidates[:wanted] if begun or len(candidates) >= wanted else []
+
+
+def _has_switched(observed: Observed) -> bool:
+    rollout = observed.state.rollout
+    return rollout is not None and rollout.verified_weight > 0
 
 
 def _arrived(observed: Observed, *groups: list[Pod]) -> int:

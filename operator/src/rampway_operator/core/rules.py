@@ -27,7 +27,8 @@ _STEPS = "spec.strategy.canary.steps"
 
 def broken_rules(spec: Spec) -> list[str]:
     """One sentence with field path a broken rule, of all rules; empty when the spec can be carried out."""
-    faults = [*_steps(spec), *_capacity(spec), *_times(spec)]
+    steps = _steps(spec) if spec.blue_green is None else _pre_promotion(spec)
+    faults = [*steps, *_capacity(spec), *_times(spec)]
     names: set[str] = set()
     for index, objective in enumerate(spec.analysis.objectives):
         path = f"spec.analysis.objectives[{index}]"
@@ -76,6 +77,25 @@ def _steps(spec: Spec) -> list[str]:
         faults.append(
             "spec.analysis.objectives: none has blocking true, an analysis step could stop nothing"
         )
+    return faults
+
+
+def _pre_promotion(spec: Spec) -> list[str]:
+    """The preview gets other requests than stable, so only absolute limits can be judged on it."""
+    assert spec.blue_green is not None, "asked only of a blue-green strategy"
+    by_name = {o.name: o for o in spec.analysis.objectives}
+    faults = []
+    for position, name in enumerate(spec.blue_green.pre_promotion):
+        path = f"spec.strategy.blueGreen.prePromotion.objectives[{position}]"
+        if name not in by_name:
+            faults.append(f"{path}: {name!r} is not in spec.analysis.objectives")
+        elif by_name[name].slo_max is None:
+            faults.append(
+                f"{path}: {name!r} compares with another arm, but the preview gets other requests; "
+                "name an objective with slo"
+            )
+        elif not by_name[name].blocking:
+            faults.append(f"{path}: {name!r} has blocking false, it could stop nothing")
     return faults
 
 
@@ -157,6 +177,7 @@ def _objective(spec: Spec, objective: Objective, path: str) -> list[str]:
         comparison is not None
         and comparison.against is Against.BASELINE
         and not spec.canary.baseline
+        and spec.blue_green is None
     ):
         faults.append(
             f"{path}.comparison.against: Baseline needs strategy.canary.baseline.enabled, which is false"

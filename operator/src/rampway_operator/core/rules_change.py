@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from rampway_operator.core.config_refs import missing_configs
 from rampway_operator.core.moves import Move
-from rampway_operator.core.revision import run_digest
+from rampway_operator.core.revision import run_digest, strategy_of
 from rampway_operator.core.spec import SetWeightStep
 from rampway_operator.core.state import EndReason, Phase
 from rampway_operator.core.steps import advance
@@ -18,9 +19,11 @@ __all__ = ["on_spec_change"]
 _STEPPING: Final = frozenset({Phase.PROVISIONING, Phase.WARMING, Phase.SHIFTING, Phase.ANALYZING})
 
 
-def on_spec_change(tick: Tick) -> Move | None:
+def on_spec_change(tick: Tick) -> Move | None:  # noqa: PLR0911 - one exit a kind of change
     """A newer spec always wins: back to stable, on to another revision, or the same one on another plan."""
     rollout, stable, wanted = tick.rollout, tick.state.stable, tick.observed.spec_hash
+    if missing_configs(tick.spec, tick.observed):
+        return None  # what the spec asks for is not known; the candidate has its copies
     if wanted != rollout.candidate.hash:
         if stable is not None and wanted == stable.hash:
             return tick.roll_back(EndReason.REVERTED, f"the spec went back to revision {wanted}")
@@ -32,6 +35,12 @@ def on_spec_change(tick: Tick) -> Move | None:
             EndReason.SUPERSEDED, "replicas is 0: the candidate is tried again when pods are wanted",
             successor=True,
         )  # fmt: skip
+    if rollout.strategy != strategy_of(tick.spec):
+        return tick.roll_back(
+            EndReason.SUPERSEDED,
+            f"strategy changed from {rollout.strategy} to {strategy_of(tick.spec)}: tried again under it",
+            successor=True,
+        )
     plan = run_digest(tick.spec)
     if plan == rollout.plan:
         return None

@@ -79,7 +79,7 @@ def _promote(tick: Tick) -> Move:
             "a person passed over the warm-up",
         )
     approval = rollout.approval
-    if isinstance(tick.step, AnalysisStep) and tick.is_final_analysis:
+    if isinstance(tick.step, AnalysisStep) and tick.may_approve:
         approval = "Person"
     return advance(
         tick,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rampway_operator.core.config_refs import missing_configs
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import Pool
@@ -25,7 +26,8 @@ NO_FAULT = frozenset({EndReason.PROMOTED, EndReason.REVERTED, EndReason.SUPERSED
 def on_draining(tick: Tick) -> Move:
     """Promoted: the old revision's pods leave after scaleDownDelay; a newer spec does not wait for them."""
     stable = tick.state.stable
-    if stable is not None and tick.observed.spec_hash != stable.hash:
+    known = not missing_configs(tick.spec, tick.observed)
+    if known and stable is not None and tick.observed.spec_hash != stable.hash:
         return _finish(tick, "a newer spec came while the old revision drained")
     left = [p for p in tick.arms.retired if not p.deleting]
     sets = [

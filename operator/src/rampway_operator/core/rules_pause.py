@@ -51,9 +51,7 @@ def _watch(tick: Tick) -> Move:
     rollout, analysis = tick.rollout, tick.spec.analysis
     if not tick.observed.windows or rollout.verified_weight == 0:
         return tick.stay("", after=ROLLOUT_RESYNC)
-    found = judge_windows(tick, final=False)
-    known = replace(rollout, evidence=found.evidence, verdicts=found.verdicts)
-    seen = replace(tick, state=replace(tick.state, rollout=known))
+    seen, found = judge_windows(tick, final=False)
     enforced = analysis.mode is AnalysisMode.ENFORCE and analysis.on_failure is OnFailure.ABORT
     # Who lets a failed candidate stand (onFailure Pause, Preview) is not overruled by waiting longer.
     if found.outcome is Verdict.FAIL and enforced and rollout.paused_reason != "AnalysisFailed":

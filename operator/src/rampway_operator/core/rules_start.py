@@ -10,14 +10,16 @@ from datetime import timedelta
 
 from rampway_operator.core.capacity import surge
 from rampway_operator.core.conditions import failed_now
+from rampway_operator.core.config_refs import missing_configs
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import CheckState, Pod, Pool
-from rampway_operator.core.revision import run_digest
+from rampway_operator.core.revision import run_digest, strategy_of
+from rampway_operator.core.rules_blue_green import missing_record
 from rampway_operator.core.spec import PreflightMode
 from rampway_operator.core.state import EndReason, Phase, Revision, Rollout
 from rampway_operator.core.steps import pods_are_there
-from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, Tick
+from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, SETTLED_RESYNC, Tick
 from rampway_operator.core.view import find_set, weight_before
 
 __all__ = ["on_idle", "on_preflight", "on_provisioning", "start"]
@@ -28,6 +30,8 @@ HASTE = timedelta(seconds=2)
 def on_idle(tick: Tick) -> Move:  # noqa: PLR0911 - one exit a reason to wait
     """Nothing, or the start of a rollout when the spec asks for another revision."""
     state, wanted = tick.state, tick.observed.spec_hash
+    if missing := missing_configs(tick.spec, tick.observed):
+        return tick.stay(missing, after=IDLE_RESYNC)
     if tick.observed.foreign:
         return tick.stay(
             f"{', '.join(tick.observed.foreign)} to be gone: they belong to someone else"
@@ -37,7 +41,8 @@ def on_idle(tick: Tick) -> Move:  # noqa: PLR0911 - one exit a reason to wait
         if ready != tick.spec.replicas or len(tick.arms.stable) != tick.spec.replicas:
             told = f"{ready} of {tick.spec.replicas} stable pods are ready"
             return tick.stay(told, after=ROLLOUT_RESYNC)
-        return tick.stay("", after=IDLE_RESYNC)
+        # ConfigMaps of the user are not watched.
+        return tick.stay("", after=IDLE_RESYNC if tick.spec.config_refs else SETTLED_RESYNC)
     failed = failed_now(tick.spec, tick.observed, state)
     if failed is not None:
         return tick.stay(
@@ -66,6 +71,7 @@ def start(tick: Tick, reason: str) -> Move:
         phase_started_at=tick.now,
         step_started_at=tick.now,
         plan=run_digest(tick.spec),
+        strategy=strategy_of(tick.spec),
     )
     begun = replace(
         state,
@@ -103,7 +109,7 @@ def _checked(tick: Tick, pod: Pod) -> bool:
     )
 
 
-def on_provisioning(tick: Tick) -> Move:
+def on_provisioning(tick: Tick) -> Move:  # noqa: PLR0911 - one exit a thing that is missing
     """All planned pods can serve: ready for minReadySeconds, and one real token answered."""
     planned, can = tick.aim.pods, len(tick.candidates)
     if can < planned.candidate:
@@ -111,6 +117,8 @@ def on_provisioning(tick: Tick) -> Move:
         return _deadline(tick) or tick.stay(told, after=HASTE)
     if tick.state.stable is None:
         return _first_deployment(tick)
+    if record := missing_record(tick):
+        return tick.stay(record, after=ROLLOUT_RESYNC)
     missing = planned.baseline - len(tick.baselines) if _baseline_is_due(tick) else 0
     if missing > 0:
         told = f"{planned.baseline - missing} of {planned.baseline} baseline pods can serve"

@@ -8,6 +8,7 @@ from typing import Any
 from rampway_operator.core.capacity import expressed, weight_note
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
+from rampway_operator.core.rules_blue_green import references
 from rampway_operator.core.spec import (
     AnalysisMode,
     AnalysisStep,
@@ -27,7 +28,8 @@ __all__ = ["fail", "judge_windows", "on_analyzing", "on_baking", "on_shifting"]
 def on_shifting(tick: Tick) -> Move:
     """Verified: the endpoints that get traffic are exactly the pods that should, and all of them are there."""
     wanted, rollout = tick.aim.rotation, tick.rollout
-    if len(tick.candidates) < tick.aim.pods.candidate:
+    missing = tick.aim.pods.candidate - len(tick.candidates)
+    if missing > tick.unproven:
         return move_traffic(
             tick, rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
         )
@@ -39,8 +41,8 @@ def on_shifting(tick: Tick) -> Move:
     if complete and agreed and rotation.candidate:
         return _verified(tick, len(rotation.candidate & rotation.ready), len(rotation.ready))
     extra = len(tick.observed.routed - rotation.ready)
-    missing = len(rotation.ready - tick.observed.routed)
-    told = f"traffic to agree with {rollout.desired_weight} %: {missing} endpoints to come, {extra} to go"
+    to_come = len(rotation.ready - tick.observed.routed)
+    told = f"traffic to agree with {rollout.desired_weight} %: {to_come} endpoints to come, {extra} to go"
     if tick.state.stable is None:
         if tick.in_phase > tick.spec.progress_deadline:
             return tick.roll_back(EndReason.PROGRESS_DEADLINE_EXCEEDED, told)
@@ -77,18 +79,17 @@ def _verified(tick: Tick, candidates: int, together: int) -> Move:
     return advance(seen_tick, rollout.step_index + 1, "TrafficVerified", told)
 
 
-def judge_windows(tick: Tick, *, final: bool) -> Analysed:
-    """What the windows of this tick add to the evidence, and what it says."""
+def judge_windows(tick: Tick, *, final: bool) -> tuple[Tick, Analysed]:
+    """What the windows of this tick add to the evidence, and what it says; the tick remembers both."""
     step = tick.step
     objectives = step.objectives if isinstance(step, AnalysisStep) else ()
-    return update(
-        tick.spec,
-        tick.rollout,
-        tick.observed.windows,
-        weight=tick.rollout.verified_weight,
-        final=final,
-        objectives=objectives,
+    state, windows, weight = references(tick)
+    assert state.rollout is not None, "references() keeps the rollout"
+    found = update(
+        tick.spec, state.rollout, windows, weight=weight, final=final, objectives=objectives
     )
+    known = replace(state.rollout, evidence=found.evidence, verdicts=found.verdicts)
+    return replace(tick, state=replace(state, rollout=known)), found
 
 
 def on_analyzing(tick: Tick) -> Move:
@@ -98,18 +99,14 @@ def on_analyzing(tick: Tick) -> Move:
     if held is not None:
         return held
     final = tick.is_final_analysis
-    found = judge_windows(tick, final=final)
-    known: dict[str, Any] = {"evidence": found.evidence, "verdicts": found.verdicts}
+    seen, found = judge_windows(tick, final=final)
     if rollout.outage_since is not None:
         # The time that nothing could be measured is not the candidate's.
-        known |= {
-            "outage_since": None,
-            "step_started_at": (rollout.step_started_at or tick.now)
-            + (tick.now - rollout.outage_since),
-        }
-    seen = replace(tick, state=replace(tick.state, rollout=replace(rollout, **known)))
+        begun = (rollout.step_started_at or tick.now) + (tick.now - rollout.outage_since)
+        known = replace(seen.rollout, outage_since=None, step_started_at=begun)
+        seen = replace(seen, state=replace(seen.state, rollout=known))
     enforced = analysis.mode is AnalysisMode.ENFORCE
-    approval = ("Evidence" if enforced else "Preview") if final else rollout.approval
+    approval = ("Evidence" if enforced else "Preview") if tick.may_approve else rollout.approval
     if found.outcome is Verdict.FAIL and enforced:
         return fail(seen, found, Phase.ANALYZING)
     if found.outcome is not Verdict.UNDECIDED:
@@ -117,14 +114,14 @@ def on_analyzing(tick: Tick) -> Move:
         return advance(seen, rollout.step_index + 1, reason, found.message, approval=approval)
     if seen.in_step < analysis.max_duration:
         return seen.stay(found.message or "the first window", after=ROLLOUT_RESYNC)
-    return _undecided(seen, found, approval, final=final, enforced=enforced)
+    return _undecided(seen, found, approval, enforced=enforced)
 
 
-def _undecided(tick: Tick, found: Analysed, approval: str, *, final: bool, enforced: bool) -> Move:
+def _undecided(tick: Tick, found: Analysed, approval: str, *, enforced: bool) -> Move:
     told = f"undecided after {format_duration(tick.spec.analysis.max_duration)}: {found.message}"
     proceed = tick.spec.analysis.on_undecided is OnUndecided.PROCEED
     if proceed or not enforced:
-        why = "Proceed" if enforced and final else approval
+        why = "Proceed" if enforced and tick.may_approve else approval
         return advance(tick, tick.rollout.step_index + 1, "AnalysisUndecided", told, approval=why)
     if tick.spec.analysis.on_undecided is OnUndecided.ABORT:
         return tick.roll_back(EndReason.ANALYSIS_UNDECIDED, told)
@@ -160,11 +157,16 @@ def fail(tick: Tick, found: Analysed, back_to: Phase) -> Move:
 
 
 def on_baking(tick: Tick) -> Move:
-    """100 % under watch: absolute objectives only, and promotion with what approves it."""
+    """100 % under watch, and promotion with what approves it.
+
+    No arm of the old revision has traffic any more: a canary is held to its absolute objectives, a
+    blue-green one is compared with the recorded figures of stable, too.
+    """
     rollout, analysis = tick.rollout, tick.spec.analysis
-    found = judge_windows(tick, final=True)
-    known = replace(rollout, evidence=found.evidence, verdicts=_kept(tick, found))
-    seen = replace(tick, state=replace(tick.state, rollout=known))
+    seen, found = judge_windows(tick, final=True)
+    if tick.spec.blue_green is None:
+        known = replace(seen.rollout, verdicts=_kept(tick, found))
+        seen = replace(seen, state=replace(seen.state, rollout=known))
     enforced = analysis.mode is AnalysisMode.ENFORCE
     if found.outcome is Verdict.FAIL and enforced:
         return fail(seen, found, Phase.BAKING)
@@ -198,10 +200,11 @@ def _kept(tick: Tick, found: Analysed) -> tuple[Any, ...]:
 
 
 def _approval(tick: Tick, found: Analysed, *, enforced: bool) -> str:
-    """Evidence, if at least one blocking absolute objective was measured and all of them passed."""
+    """Evidence, if at least one blocking objective could be judged at 100 % and all of those passed."""
     if not enforced:
         return "Preview"
-    absolute = {
-        o.name for o in tick.spec.analysis.objectives if o.blocking and o.comparison is None
-    }
-    return "Evidence" if absolute and found.outcome is Verdict.PASS else ""
+    recorded = tick.spec.blue_green is not None
+    judged = [
+        o for o in tick.spec.analysis.objectives if o.blocking and (recorded or not o.comparison)
+    ]
+    return "Evidence" if judged and found.outcome is Verdict.PASS else ""

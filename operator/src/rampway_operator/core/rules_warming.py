@@ -20,10 +20,13 @@ __all__ = ["on_warming"]
 def on_warming(tick: Tick) -> Move:  # noqa: PLR0911 - one exit an outcome
     """Rounds of the prompts until two in a row hit alike, on every arm that has cold pods."""
     cold, progress, warmup = tick.cold, tick.warmup, tick.spec.warmup
-    if len(tick.candidates) < tick.aim.pods.candidate:
+    missing = tick.aim.pods.candidate - len(tick.candidates)
+    if missing > tick.unproven:
         return move_traffic(
             tick, tick.rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
         )
+    if missing > 0:
+        return tick.stay(f"a real token of {missing} pods, asked again", after=SOON)
     if not cold:
         return pods_are_there(tick, "Warm", "no pod is cold")
     rounds = [progress.candidate_rounds] if any(p.pool is Pool.MAIN for p in cold) else []

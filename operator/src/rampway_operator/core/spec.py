@@ -17,8 +17,10 @@ __all__ = [
     "Analysis",
     "AnalysisMode",
     "AnalysisStep",
+    "BlueGreen",
     "Canary",
     "Comparison",
+    "ConfigRef",
     "Engine",
     "EngineType",
     "ErrorRates",
@@ -26,6 +28,7 @@ __all__ = [
     "Metric",
     "Objective",
     "OnBadNode",
+    "OnChange",
     "OnFailure",
     "OnInfrastructure",
     "OnUndecided",
@@ -260,7 +263,10 @@ DEFAULT_STEPS: tuple[Step, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """The canary strategy. `max_surge` is what the user wrote: a pod count or a percentage."""
+    """The canary strategy. `max_surge` is what the user wrote: a pod count or a percentage.
+
+    A blue-green strategy is carried out as such steps, too: see `BlueGreen.as_steps`.
+    """
 
     steps: tuple[Step, ...] = DEFAULT_STEPS
     max_surge: int | str = "25%"
@@ -268,6 +274,48 @@ class Canary:
     baseline: bool = True
     bake: timedelta = timedelta(minutes=10)
     scale_down_delay: timedelta = timedelta(seconds=30)
+
+
+class OnChange(StrEnum):
+    """Whether changed content of a tracked ConfigMap makes a new revision."""
+
+    ROLLOUT = "Rollout"
+    IGNORE = "Ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRef:
+    """A ConfigMap of which each revision gets an immutable copy of its own."""
+
+    name: str
+    on_change: OnChange = OnChange.ROLLOUT
+
+
+@dataclass(frozen=True, slots=True)
+class BlueGreen:
+    """The blue-green strategy: a preview without traffic, one switch, and a way back while the old one stands."""
+
+    preview_replicas: int | str = "100%"
+    """A pod count or a percentage of replicas, rounded up; the switch brings all of them."""
+    auto_promote: bool = True
+    """False: a person lets the switch happen by a promote command."""
+    pre_promotion: tuple[str, ...] = ()
+    """Objectives with an absolute limit that the preview must pass before the switch."""
+    bake: timedelta = timedelta(minutes=10)
+    scale_down_delay: timedelta = timedelta(minutes=30)
+
+    def as_steps(self) -> Canary:
+        """The same rollout as steps: warm the preview, judge it, wait for a person, switch everything."""
+        judged = (AnalysisStep(self.pre_promotion),) if self.pre_promotion else ()
+        asked = () if self.auto_promote else (PauseStep(),)
+        return Canary(
+            steps=(WarmupStep(), *judged, *asked, SetWeightStep(100)),
+            max_surge="100%",
+            max_unavailable=0,
+            baseline=False,
+            bake=self.bake,
+            scale_down_delay=self.scale_down_delay,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,9 +407,12 @@ class Spec:
     revision_history_limit: int = 3
     progress_deadline: timedelta = timedelta(minutes=30)
     paused: bool = False
+    config_refs: tuple[ConfigRef, ...] = ()
     preflight: Preflight = Preflight()
     warmup: Warmup = Warmup()
     traffic: Traffic = Traffic()
     canary: Canary = Canary()
+    """The steps of a rollout; those that `blue_green` comes to where it is set."""
+    blue_green: BlueGreen | None = None
     analysis: Analysis = Analysis()
     pdb_max_unavailable: int | str = 1

@@ -262,6 +262,10 @@ class Rollout:
     """Pods of the candidate and the baseline created up to this instant have been warmed."""
     stable_down_since: datetime | None = None
     """Since when no pod of the stable revision is ready; None while one is."""
+    strategy: str = "canary"
+    """canary or blueGreen: the strategy that this rollout began with."""
+    recorded: tuple[tuple[float, ...], ...] = ()
+    """Windows of the stable revision from before a blue-green switch, oldest first; see `record.py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ Shape (absent instead of null; decimals and floats are strings; instants are RFC
                   handledPods: [str], failures: [{pod: str, node: str, exitCode: int, message: str}]}
       paused: {from: str, reason: str}
       end:    {reason: str, message: str, successorPending: bool, hard: bool}
+      strategy: str  recorded: [str]
       plan: str      approval: str      weightLosses: int      outageSince, stableDownSince: time
       evidence: [{objective: str, sums: str, stepSums: str, referenceEdge: str, candidateEdge: str,
                   planning: str, alphaSpent: str, stepAlphaSpent: str, looks: int, ...}]
@@ -205,6 +206,9 @@ def _fit(status: dict[str, Any]) -> dict[str, Any]:
         history = status["history"] = history[1:]
     while _size(status) >= MAX_BYTES and isinstance(decisions, list) and decisions:
         decisions = status["decisions"] = decisions[1:]
+    recorded = status.get("rollout", {}).get("recorded")
+    while _size(status) >= MAX_BYTES and recorded:
+        recorded = status["rollout"]["recorded"] = recorded[1:]
     if _size(status) >= MAX_BYTES:
         _round_evidence(status)
     return status

@@ -99,6 +99,12 @@ def _rollout(raw: Mapping[str, Any]) -> Rollout | None:
         weight_losses=_int(body.get("weightLosses"), 0, least=0),
         stable_down_since=parse_instant(body.get("stableDownSince")),
         warmed_until=parse_instant(cache.get("warmedUntil")),
+        strategy=_text(body.get("strategy")) or "canary",
+        recorded=tuple(
+            numbers
+            for text in _texts(body.get("recorded"))
+            if (numbers := parse_numbers(text)) is not None
+        ),
     )
 
 

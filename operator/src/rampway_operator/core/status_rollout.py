@@ -62,6 +62,7 @@ def rollout_to_dict(
         },
         "cache": _cache(spec, observed, phase, rollout),
         "preflight": _preflight(rollout, checked),
+        "strategy": rollout.strategy,
         "plan": rollout.plan,
         "approval": rollout.approval,
         "weightLosses": rollout.weight_losses,
@@ -75,6 +76,8 @@ def rollout_to_dict(
     }
     if rollout.end_reason is not None:
         result["end"]["reason"] = rollout.end_reason.value
+    if rollout.recorded:
+        result["recorded"] = [numbers(window) for window in rollout.recorded]
     if rollout.outage_since is not None:
         result["outageSince"] = instant(rollout.outage_since)
     if rollout.stable_down_since is not None:

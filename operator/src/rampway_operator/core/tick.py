@@ -20,8 +20,10 @@ from rampway_operator.core.status_read import MAX_DECISIONS
 from rampway_operator.core.status_text import short
 from rampway_operator.core.view import Aim, Arms, aim, arms, is_available
 
-__all__ = ["IDLE_RESYNC", "ROLLOUT_RESYNC", "SOON", "Tick", "look"]
+__all__ = ["IDLE_RESYNC", "ROLLOUT_RESYNC", "SETTLED_RESYNC", "SOON", "Tick", "look"]
 
+SETTLED_RESYNC: Final = timedelta(seconds=300)
+"""Of an object whose every change is an event: pods, ReplicaSets, Services and the object are watched."""
 IDLE_RESYNC: Final = timedelta(seconds=60)
 ROLLOUT_RESYNC: Final = timedelta(seconds=5)
 SOON: Final = timedelta(seconds=1)
@@ -59,6 +61,17 @@ class Tick:
     def baselines(self) -> list[Pod]:
         """Baseline pods that may take traffic."""
         return [p for p in self.arms.baseline if self._may_serve(p)]
+
+    @property
+    def unproven(self) -> int:
+        """Candidate pods that are ready and only have to answer their real token.
+
+        A restarted operator has forgotten who did: such a pod is asked again, it is not lost.
+        """
+        return sum(
+            p.ready and p.uid not in self.observed.smoked and not self._may_serve(p)
+            for p in self.arms.candidate
+        )
 
     def _may_serve(self, pod: Pod) -> bool:
         return is_available(pod, self.spec, self.observed, self.now)
@@ -105,6 +118,11 @@ class Tick:
         """Whether no analysis step comes after the current step."""
         later = self.spec.canary.steps[self.rollout.step_index + 1 :]
         return not any(isinstance(step, AnalysisStep) for step in later)
+
+    @property
+    def may_approve(self) -> bool:
+        """Whether passing this step approves a promotion: the last analysis, and one with real traffic."""
+        return self.is_final_analysis and self.rollout.verified_weight > 0
 
     def rotation(self) -> Rotation:
         """The pods wanted in rotation now."""

@@ -12,10 +12,14 @@ from datetime import timedelta
 from rampway_operator.core.observed import Arm, ArmWindow, Histogram, Window
 from rampway_operator.core.scrape import CumulativeHistogram, PodCounters
 
-__all__ = ["MAX_GAP", "Dropped", "gained", "pair"]
+__all__ = ["MAX_GAP", "NOTHING", "Dropped", "gained", "pair"]
 
 MAX_GAP = 2
 """A window longer than this many intervals mixes too much and is dropped."""
+
+
+NOTHING = ArmWindow(0, 0.0, None, None, None, None, None, None)
+"""The side of an arm without pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ def pair(
     interval: timedelta,
     *,
     previous_arms: Mapping[str, Arm] | None = None,
+    alone: bool = False,
 ) -> Window | Dropped:
     """The window between two readings of the pods in `arms`, summed by arm, or why it was dropped.
 
@@ -39,14 +44,14 @@ def pair(
     at the previous reading (None: the same). Dropped when a pod came, went, restarted or changed its arm,
     when a counter fell or changed its name or buckets, when a pod was not read, or when the span is not
     between half an interval and two. Sums are over pods, never means: a pod without traffic does not
-    dilute one with.
+    dilute one with. With `alone` the candidate may be missing: its side then is `NOTHING`.
     """
     if previous_arms is not None and dict(previous_arms) != dict(arms):
         return Dropped("the pods that take traffic, or their arms, changed")
     unread = sorted(uid for uid in arms if uid not in previous or uid not in current)
     if unread:
         return Dropped(f"{len(unread)} of {len(arms)} pods were not read at both ends")
-    if Arm.CANDIDATE not in arms.values():
+    if Arm.CANDIDATE not in arms.values() and not (alone and arms):
         return Dropped("no candidate pod takes traffic")
     pods = [(previous[uid], current[uid]) for uid in sorted(arms)]
     for before, after in pods:
@@ -61,7 +66,7 @@ def pair(
     return Window(
         started_at=min(before.at for before, _ in pods),
         ended_at=max(after.at for _, after in pods),
-        candidate=sides[Arm.CANDIDATE],
+        candidate=sides.get(Arm.CANDIDATE, NOTHING),
         baseline=sides.get(Arm.BASELINE),
         stable=sides.get(Arm.STABLE),
     )
