@@ -239,7 +239,22 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "must not be longer than progressDeadline",
     ),
     "another traffic provider": (spec(traffic={"provider": {"gatewayAPI": {}}}), "unknown field"),
-    "another strategy": (spec(strategy={"blueGreen": {}}), "unknown field"),
+    "another strategy": (spec(strategy={"rolling": {}}), "unknown field"),
+    "an empty strategy": (spec(strategy={}), "needs exactly one of canary and blueGreen"),
+    "two strategies": (
+        spec(strategy={"canary": {}, "blueGreen": {}}),
+        "needs exactly one of canary and blueGreen",
+    ),
+    "a preview without pods": (
+        spec(strategy={"blueGreen": {"previewReplicas": "0%"}}),
+        "previewReplicas 0 leaves nothing to judge",
+    ),
+    "a preview that is compared": (
+        spec(strategy={"blueGreen": {"prePromotion": {"objectives": ["ttft-tail"]}}}),
+        "blueGreen.prePromotion names an objective",
+    ),
+    "a secret as configuration": (spec(configRefs=[{"kind": "Secret", "name": "s"}]), "kind"),
+    "a ConfigMap twice": (spec(configRefs=[{"name": "c"}, {"name": "c"}]), "Duplicate value"),
     "a step of two kinds": (
         steps({"setWeight": 5, "pause": {}}, {"setWeight": 100}),
         "a step needs exactly one of",
@@ -367,7 +382,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
 
 TAKEN: dict[str, Change] = {
     "an empty canary": spec(strategy={"canary": {}}),
-    "an empty strategy": spec(strategy={}),
+    "an empty blue-green": spec(strategy={"blueGreen": {}}),
+    "a blue-green with a judged preview": spec(
+        strategy={"blueGreen": {"previewReplicas": 1, "prePromotion": {"objectives": ["errors"]}}}
+    ),
+    "tracked configuration": spec(configRefs=[{"name": "c"}, {"name": "d", "onChange": "Ignore"}]),
     "empty blocks": spec(traffic={"provider": {}}, analysis={"source": {}}, disruption={}),
     "the longest name": named("a" * 40),
     "no steps": steps(),

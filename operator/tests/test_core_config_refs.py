@@ -89,8 +89,8 @@ def test_given_a_config_map_that_is_gone_when_seen_then_what_serves_stays_and_it
         w.until_phase(phase)
     history = len(w.state.history)
     del w.configs["args"]
-    w.run(3600)
-    assert w.phase is Phase.IDLE
+    w.run(60)
+    w.run(3600, lambda w: w.phase is Phase.IDLE)
     assert w.state.history[-1].outcome is EndReason.PROMOTED
     assert len(w.state.history) == history + (phase is not Phase.IDLE)
     assert len(w.serving()) == 4
@@ -112,9 +112,9 @@ def test_given_old_revisions_beyond_the_limit_when_cleaned_up_then_their_copies_
     None
 ):
     w = deployed(revisionHistoryLimit=1)
-    for value in "2345":
+    for value in "23":
         w.configs["args"] = {"data": {"a": value}}
-        w.run(120)
+        w.until_phase(Phase.PREFLIGHT)
         w.until_settled()
     copies = [name for name in w.config_maps if name.endswith("-args")]
     assert sorted(copies) == sorted(f"{name}-args" for name in w.sets if not name.endswith("-b"))

@@ -232,8 +232,11 @@ def test_given_a_quota_when_pods_cannot_be_made_then_it_is_capacity_and_not_the_
     w.set_image("v2")
     w.run(60)
     assert "InsufficientCapacity" in w.status["waitingFor"]
+    assert w.status["reason"] == "InsufficientCapacity"
     w.until_settled()
-    assert last(w) is EndReason.INFRASTRUCTURE
+    assert last(w) is EndReason.INSUFFICIENT_CAPACITY
+    assert w.condition("AnalysisPassing")["status"] == "Unknown"
+    assert w.condition("EnvironmentReady")["status"] == "True"
     assert "quota" in w.state.history[-1].message
     assert len(w.serving()) == 4
 

@@ -48,3 +48,14 @@ def test_given_json_logging_when_we_and_a_library_log_then_each_event_is_one_jso
     assert lines[0]["message"] == "two\nlines"
     assert lines[0]["level"] == "info"
     assert "ValueError: invalid literal" in lines[2]["exception"]
+
+
+def test_given_an_ended_rollout_when_counted_then_its_duration_is_in_buckets_of_hours() -> None:
+    telemetry = Telemetry()
+    telemetry.rollout_ended("Promoted", 5400.0)
+    telemetry.rollout_ended("Promoted", -1.0)  # a clock that was set back
+    text = telemetry.exposition().decode()
+    assert 'rampway_operator_rollouts_total{outcome="Promoted"} 2.0' in text
+    assert 'rampway_operator_rollout_seconds_bucket{le="3600.0",outcome="Promoted"} 1.0' in text
+    assert 'rampway_operator_rollout_seconds_bucket{le="7200.0",outcome="Promoted"} 2.0' in text
+    assert 'rampway_operator_rollout_seconds_sum{outcome="Promoted"} 5400.0' in text

@@ -197,7 +197,8 @@ class Reconciler:
                 self.telemetry.decisions.labels(decision.reason).inc()
         for entry in after.history:
             if entry not in before.history:
-                self.telemetry.rollouts.labels(entry.outcome.value).inc()
+                took = (entry.ended_at - entry.started_at).total_seconds()
+                self.telemetry.rollout_ended(entry.outcome.value, took)
         rollout = after.rollout
         if rollout is None:
             self.telemetry.no_rollout(key.namespace, key.name)

@@ -53,6 +53,13 @@ class Telemetry:
             ("outcome",),
             registry=registry,
         )
+        self.rollout_seconds = Histogram(
+            "rampway_operator_rollout_seconds",
+            "Duration of ended rollouts by outcome.",
+            ("outcome",),
+            registry=registry,
+            buckets=(10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400),
+        )
 
     def _show_process(self, registry: CollectorRegistry) -> None:
         self.queue_depth = Gauge(
@@ -101,6 +108,11 @@ class Telemetry:
     def write_sent(self, verb: str, resource: str) -> None:
         """Count one write to the API server."""
         self.writes.labels(verb, resource).inc()
+
+    def rollout_ended(self, outcome: str, seconds: float) -> None:
+        """Count an ended rollout and how long it took."""
+        self.rollouts.labels(outcome).inc()
+        self.rollout_seconds.labels(outcome).observe(max(0.0, seconds))
 
     def rollout_seen(
         self, namespace: str, name: str, *, step: int, weight: int, verdicts: dict[str, str]

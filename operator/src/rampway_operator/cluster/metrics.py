@@ -96,9 +96,7 @@ async def read_window(
     return memory.offered, memory.status
 
 
-def _next_window(
-    memory: WindowMemory, new: Readings, interval: timedelta, *, alone: bool
-) -> str:
+def _next_window(memory: WindowMemory, new: Readings, interval: timedelta, *, alone: bool) -> str:
     """Offer the window that ends with this reading; why there is none, if that is to be told."""
     taking = [new.counters[uid] for uid in new.arms]
     if memory.arms_since is not None and any(c.at < memory.arms_since for c in taking):

@@ -9,7 +9,7 @@ from typing import Final
 
 from rampway_operator.core.state import Phase
 
-__all__ = ["MOVES", "PROGRESSING", "is_legal"]
+__all__ = ["MOVES", "PROGRESSING", "as_mermaid", "is_legal"]
 
 MOVES: Final[dict[Phase, dict[Phase, str]]] = {
     Phase.IDLE: {
@@ -83,3 +83,14 @@ PROGRESSING: Final = frozenset({Phase.PREFLIGHT, Phase.PROVISIONING, Phase.WARMI
 def is_legal(current: Phase, following: Phase) -> bool:
     """Whether `following` may come after `current`; staying is always legal."""
     return current is following or following in MOVES[current]
+
+
+def as_mermaid() -> str:
+    """The table as a Mermaid state diagram: what docs/rollouts.md shows."""
+    lines = ["stateDiagram-v2", f"    [*] --> {Phase.IDLE.value}"]
+    lines += [
+        f"    {current.value} --> {following.value}: {why.replace(';', ',').replace(':', ',')}"
+        for current, after in MOVES.items()
+        for following, why in after.items()
+    ]
+    return "\n".join(lines)

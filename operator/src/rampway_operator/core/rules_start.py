@@ -13,14 +13,14 @@ from rampway_operator.core.conditions import failed_now
 from rampway_operator.core.config_refs import missing_configs
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
-from rampway_operator.core.observed import CheckState, Pod, Pool
+from rampway_operator.core.observed import CheckState, Pod
 from rampway_operator.core.revision import run_digest, strategy_of
 from rampway_operator.core.rules_blue_green import missing_record
 from rampway_operator.core.spec import PreflightMode
 from rampway_operator.core.state import EndReason, Phase, Revision, Rollout
 from rampway_operator.core.steps import pods_are_there
 from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, SETTLED_RESYNC, Tick
-from rampway_operator.core.view import find_set, weight_before
+from rampway_operator.core.view import lacks_capacity, weight_before
 
 __all__ = ["on_idle", "on_preflight", "on_provisioning", "start"]
 
@@ -172,11 +172,11 @@ def _deadline(tick: Tick) -> Move | None:
             desired_weight=last,
             verified_weight=tick.routed_weight(),
         )
-    failure = _set_failure(tick)
-    unschedulable = next((p.unschedulable for p in tick.arms.candidate if p.unschedulable), "")
-    if failure or unschedulable:
+    if lacking := lacks_capacity(tick.observed, tick.state):
         return tick.roll_back(
-            EndReason.INFRASTRUCTURE, f"insufficient capacity {after}: {failure or unschedulable}"
+            EndReason.INSUFFICIENT_CAPACITY,
+            f"{len(tick.arms.candidate)} of {tick.aim.pods.candidate} pods could be had {after}, which says "
+            f"nothing against the revision: {lacking}",
         )
     died = next((p for p in tick.arms.candidate if p.engine_restarts or p.engine_last_exit), None)
     if died is not None:
@@ -198,19 +198,13 @@ def _is_candidate(tick: Tick, uid: str) -> bool:
     return any(p.uid == uid for p in tick.arms.candidate)
 
 
-def _set_failure(tick: Tick) -> str:
-    found = find_set(tick.observed, tick.rollout.candidate.hash, Pool.MAIN)
-    return found.failure if found is not None else ""
-
-
 def _hint(tick: Tick) -> str:
     """What holds the pods up, as far as it shows."""
-    failure = _set_failure(tick)
-    if failure:
-        return f"; InsufficientCapacity: {failure}"
+    if lacking := lacks_capacity(tick.observed, tick.state):
+        return f"; InsufficientCapacity: {lacking}"
     for pod in tick.arms.candidate:
         check_waits = pod.check.waiting_reason if pod.check is not None else ""
-        reason = pod.unschedulable or check_waits or pod.engine_waiting_reason
+        reason = check_waits or pod.engine_waiting_reason
         reason = reason or tick.observed.smoke_errors.get(pod.uid, "")
         if reason and reason not in ("PodInitializing", "ContainerCreating"):
             return f"; {pod.name}: {reason}"

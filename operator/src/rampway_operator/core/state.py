@@ -51,6 +51,7 @@ class EndReason(StrEnum):
     BAD_REVISION = "BadRevision"
     BAD_NODES = "BadNodes"
     INFRASTRUCTURE = "Infrastructure"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     SMOKE_FAILED = "SmokeFailed"
     CANDIDATE_UNAVAILABLE = "CandidateUnavailable"

@@ -45,12 +45,13 @@ from typing import Any
 from rampway_operator.core.conditions import conditions, invalid_conditions
 from rampway_operator.core.names import LABEL_NAME, LABEL_POOL, LABEL_REVISION
 from rampway_operator.core.observed import Observed, Pool
+from rampway_operator.core.phases import PROGRESSING
 from rampway_operator.core.spec import Spec
 from rampway_operator.core.state import Decision, FailedRevision, HistoryEntry, Revision, State
 from rampway_operator.core.status_read import state_from_status
 from rampway_operator.core.status_rollout import rollout_to_dict
 from rampway_operator.core.status_text import instant, parse_numbers, short
-from rampway_operator.core.view import arms, find_set
+from rampway_operator.core.view import arms, find_set, lacks_capacity
 
 __all__ = ["MAX_BYTES", "invalid_status", "state_from_status", "status_from_state"]
 
@@ -75,7 +76,7 @@ def status_from_state(
     status: dict[str, Any] = {
         "observedGeneration": max(state.observed_generation, observed.generation),
         "phase": state.phase.value,
-        "reason": _reason(state),
+        "reason": _reason(observed, state),
         "waitingFor": short(waiting_for),
         **_stable_part(observed, state),
         "lastNumber": state.last_number,
@@ -145,14 +146,15 @@ def _stable_part(observed: Observed, state: State) -> dict[str, Any]:
     }
 
 
-def _reason(state: State) -> str:
+def _reason(observed: Observed, state: State) -> str:
     rollout = state.rollout
     if rollout is not None and rollout.end_reason is not None:
         return rollout.end_reason.value
     if rollout is not None and rollout.paused_reason:
         return rollout.paused_reason
     if rollout is not None:
-        return "RolloutInProgress"
+        lacking = state.phase in PROGRESSING and lacks_capacity(observed, state)
+        return "InsufficientCapacity" if lacking else "RolloutInProgress"
     if state.history:
         return state.history[-1].outcome.value
     return "NothingToDo" if state.stable is not None else "Waiting"

@@ -10,7 +10,17 @@ from rampway_operator.core.observed import CheckState, Observed, Pod, Pool, Repl
 from rampway_operator.core.spec import SetWeightStep, Spec
 from rampway_operator.core.state import Phase, Rollout, State
 
-__all__ = ["Aim", "Arms", "aim", "arms", "find_set", "is_available", "next_weight", "weight_before"]
+__all__ = [
+    "Aim",
+    "Arms",
+    "aim",
+    "arms",
+    "find_set",
+    "is_available",
+    "lacks_capacity",
+    "next_weight",
+    "weight_before",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,19 @@ def find_set(observed: Observed, revision: str, pool: Pool) -> ReplicaSet | None
         if item.hash == revision and item.pool is pool:
             return item
     return None
+
+
+def lacks_capacity(observed: Observed, state: State) -> str:
+    """What keeps pods of the revision on trial from being made or placed: quota, admission, no room.
+
+    Empty when nothing does. It is never the candidate's fault.
+    """
+    trial = candidate_hash(state)
+    found = find_set(observed, trial, Pool.MAIN) if trial is not None else None
+    if found is not None and found.failure:
+        return found.failure
+    waiting = [p for p in arms(observed).candidate if p.unschedulable]
+    return f"pod {waiting[0].name} fits nowhere: {waiting[0].unschedulable}" if waiting else ""
 
 
 def is_available(pod: Pod, spec: Spec, observed: Observed, now: datetime) -> bool:
