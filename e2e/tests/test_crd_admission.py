@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no image": (lambda obj: obj["spec"]["engine"].pop("image"), "spec.engine.image: Required"),
     "an unknown field": (spec(replica=3), 'unknown field "spec.replica"'),
     "an unknown field of the engine": (engine(privileged=True), "unknown field"),
-    "a field of a later version": (spec(configRefs=[]), 'unknown field "spec.configRefs"'),
+    "a field of a later version": (spec(topology={}), 'unknown field "spec.topology"'),
     "negative replicas": (spec(replicas=-1), "spec.replicas"),
     "an image with a space": (engine(image="a b"), "spec.engine.image"),
     "a duration without a unit": (spec(progressDeadline="30"), "spec.progressDeadline"),
