@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from world_cluster import START, Behaviour, Cluster
@@ -48,11 +48,18 @@ class World(Cluster):
     """The service was whole once: from then on it may not lose capacity unless a fault is injected."""
     deployed: bool = False
     peak: int = 0
+    skew: timedelta = timedelta(0)
+    """How far the operator's clock is from the cluster's."""
 
     def advance(self, seconds: float) -> None:
         """Let time pass and the controllers act; what they did is held against the promises."""
         super().advance(seconds)
         self.check()
+
+    @property
+    def clock(self) -> datetime:
+        """What the operator's clock shows."""
+        return self.now + self.skew
 
     # --- the operator -------------------------------------------------------------------------
 
@@ -85,12 +92,12 @@ class World(Cluster):
         except InvalidSpec as error:
             self._store(
                 invalid_status(
-                    error.faults, generation=self.generation, now=self.now, previous=self.status
+                    error.faults, generation=self.generation, now=self.clock, previous=self.status
                 )
             )
             return 60.0
         observed = self.observe()
-        move = decide(spec, observed, now=self.now)
+        move = decide(spec, observed, now=self.clock)
         assert is_legal(observed.state.phase, move.state.phase), (
             observed.state.phase,
             move.state.phase,
@@ -99,14 +106,14 @@ class World(Cluster):
             spec,
             observed,
             move.state,
-            now=self.now,
+            now=self.clock,
             waiting_for=move.waiting_for,
             previous=self.status,
         )
         assert state_from_status(status) == move.state, "status must read back as the state"
         if move.transition and self._store(status):
             return 0.0
-        for action in plan(spec, observed, now=self.now):
+        for action in plan(spec, observed, now=self.clock):
             if not isinstance(action, SendSmoke | SendWarmup):
                 self.write()
             self.act(spec, action)
@@ -211,8 +218,8 @@ class World(Cluster):
             lambda w: (
                 w.phase is Phase.IDLE
                 and not w.moving
-                and plan(w.parsed, w.observe(), now=w.now) == ()
-                and not decide(w.parsed, w.observe(), now=w.now).transition
+                and plan(w.parsed, w.observe(), now=w.clock) == ()
+                and not decide(w.parsed, w.observe(), now=w.clock).transition
             ),
         )
 

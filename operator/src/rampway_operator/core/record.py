@@ -17,8 +17,8 @@ from rampway_operator.core.spec import Metric, Spec
 
 __all__ = ["WINDOWS", "note", "pair_up", "wanted_windows"]
 
-WINDOWS: Final = 32
-"""The longest record: what fits into status beside the evidence."""
+WINDOWS: Final = 24
+"""The longest record, with one latency compared: what fits into status beside the evidence."""
 
 _HISTOGRAMS: Final = (
     (Metric.TTFT, "ttft"),
@@ -39,14 +39,14 @@ def wanted_windows(spec: Spec) -> int:
     if not any(o.comparison is not None and o.blocking for o in spec.analysis.objectives):
         return 0
     bake, interval = spec.canary.bake.total_seconds(), spec.analysis.interval.total_seconds()
-    return min(WINDOWS, math.ceil(bake / interval))
+    return min(_most(spec), math.ceil(bake / interval))
 
 
 def note(spec: Spec, known: tuple[Record, ...], windows: Sequence[Window]) -> tuple[Record, ...]:
     """The record with the stable sides of `windows` appended; the oldest go when it is full."""
-    metrics = {o.metric for o in spec.analysis.objectives if o.comparison is not None}
+    metrics = _compared(spec)
     new = [_write(w.stable, metrics) for w in windows if w.stable is not None]
-    return (*known, *new)[-WINDOWS:]
+    return (*known, *new)[-_most(spec) :]
 
 
 def pair_up(
@@ -64,18 +64,28 @@ def pair_up(
     return tuple(paired), known
 
 
+def _compared(spec: Spec) -> set[Metric]:
+    return {o.metric for o in spec.analysis.objectives if o.comparison is not None}
+
+
+def _most(spec: Spec) -> int:
+    """Windows that fit: each latency that is compared brings a histogram of its own."""
+    return WINDOWS // max(1, sum(metric in _compared(spec) for metric, _ in _HISTOGRAMS))
+
+
 def _write(arm: ArmWindow, metrics: set[Metric]) -> Record:
-    """Pods and counters, then for each histogram: edges, their sum, pairs, and (index, count) a pair."""
+    """Pods and counters, then for each histogram: edges, their print, first filled bucket, number, counts."""
     numbers = [float(arm.pods)]
     numbers += [_NONE if (v := getattr(arm, name)) is None else float(v) for name in _COUNTERS]
     for metric, name in _HISTOGRAMS:
         histogram: Histogram | None = getattr(arm, name)
         if histogram is None or metric not in metrics:
-            numbers += [_NONE, 0.0, 0.0]
+            numbers += [_NONE, 0.0, 0.0, 0.0]
             continue
-        filled = [(float(i), count) for i, count in enumerate(histogram.counts) if count]
-        numbers += [float(len(histogram.edges)), _print(histogram.edges), float(len(filled))]
-        numbers += [value for entry in filled for value in entry]
+        filled = [i for i, count in enumerate(histogram.counts) if count] or [0]
+        counts = histogram.counts[filled[0] : filled[-1] + 1]
+        numbers += [float(len(histogram.edges)), _print(histogram.edges)]
+        numbers += [float(filled[0]), float(len(counts)), *counts]
     return tuple(numbers)
 
 
@@ -104,15 +114,15 @@ def _read(record: Record, like: ArmWindow) -> ArmWindow | None:
 
 def _histogram(rest: list[float], like: Histogram | None) -> Histogram | None:
     """Takes one histogram off the front of `rest`."""
-    edges, print_, pairs = rest[0], rest[1], int(rest[2])
-    del rest[:3]
-    filled, rest[: 2 * pairs] = rest[: 2 * pairs], []
+    edges, print_, first, length = rest[0], rest[1], int(rest[2]), int(rest[3])
+    counts = rest[4 : 4 + length]
+    del rest[: 4 + length]
     if like is None or edges != len(like.edges) or print_ != _print(like.edges):
         return None
-    counts = [0.0] * len(like.edges)
-    for index in range(pairs):
-        counts[int(filled[2 * index])] = filled[2 * index + 1]
-    return Histogram(like.edges, tuple(counts))
+    after = len(like.edges) - first - len(counts)
+    if len(counts) != length or first < 0 or after < 0:
+        return None
+    return Histogram(like.edges, (0.0,) * first + tuple(counts) + (0.0,) * after)
 
 
 def _print(edges: tuple[float, ...]) -> float:
