@@ -72,7 +72,8 @@ def moments() -> list[World]:
 
 def _strategy(w: World, dice: random.Random) -> None:
     kind = copy.deepcopy(dice.choice((CANARY, BLUE_GREEN)))
-    w.was_full = False  # more pods have to serve than before: first they must be there
+    if "maxUnavailable" in w.spec["strategy"].get("canary", {}):
+        w.pristine = False  # more pods have to serve than before, and some may be leaving just now
     w.edit(lambda spec: spec.update(strategy=kind))
 
 
