@@ -315,6 +315,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         spec(analysis={"errorRates": {"falseAbort": 0.05}}),
         "must be of type string",
     ),
+    "two sources of metrics": (
+        spec(analysis={"source": {"direct": {}, "prometheus": {"name": "main"}}}),
+        "analysis.source has 2 sources; keep one of direct and prometheus",
+    ),
     "an objective without a limit": (
         objective(quantile="0.99"),
         "exactly one of slo (an absolute limit) and comparison",
@@ -388,6 +392,7 @@ TAKEN: dict[str, Change] = {
     ),
     "tracked configuration": spec(configRefs=[{"name": "c"}, {"name": "d", "onChange": "Ignore"}]),
     "empty blocks": spec(traffic={"provider": {}}, analysis={"source": {}}, disruption={}),
+    "metrics of a Prometheus": spec(analysis={"source": {"prometheus": {"name": "main"}}}),
     "the longest name": named("a" * 40),
     "no steps": steps(),
     "only a pause": steps({"pause": {}}),
