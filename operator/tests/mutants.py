@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         "a command acts as often as it is read", "rules_command.py",
         "last.id == short(text)", "last.id == ''",
-        (ROLLOUTS, "stays_in_place"),
+        (ROLLOUTS, "still_there"),
     ),
     Mutant(
         "applied counts as verified", "rules_traffic.py",
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "pods leave before others enter", "plan.py",
         "key=lambda change: not change.in_rotation", "key=lambda change: change.in_rotation",
-        (PLAN, "change_places"),
+        (PLAN, "failed_hard"),
     ),
     Mutant(
         "foreign objects are fought over", "plan.py",

@@ -212,6 +212,25 @@ def test_given_pods_that_change_places_when_planned_then_none_leaves_before_othe
     assert leaving >= 4
 
 
+def test_given_a_candidate_that_failed_hard_when_planned_then_stable_enters_before_it_leaves() -> (
+    None
+):
+    """T54: both are in one plan, whose actions are written one by one."""
+    w = world(strategy={"canary": {"steps": [{"setWeight": 50}, {"pause": {}}]}}).deploy()
+    w.set_image("v2")
+    w.until_phase(Phase.PAUSED)
+    w.behaviours, w.pristine = {"v2": Behaviour(crashes=True)}, False
+    exchanges = 0
+    for _ in range(300):
+        labels = [a.in_rotation for a in planned(w) if isinstance(a, LabelPod)]
+        assert labels == sorted(labels, reverse=True)
+        exchanges += len(set(labels)) == 2
+        w.tick()
+        w.advance(1)
+    assert w.state.rollout is None
+    assert exchanges
+
+
 def test_given_a_patch_when_written_then_only_living_fields_are_in_it() -> None:
     action = PatchReplicaSet("chat-x", "5", 2, Arm.STABLE, in_rotation=True, avoided_nodes=("n1",))
     assert replica_set_patch(spec_of(), action) == {

@@ -92,6 +92,9 @@ def test_given_a_slow_candidate_when_analysed_then_stable_is_at_need_before_its_
     w.behaviours = {"slow": Behaviour(ttft=1.8)}
     w.deploy()
     w.set_image("slow")
+    w.until_phase(Phase.ROLLING_BACK)
+    assert w.state.rollout is not None
+    assert w.state.rollout.desired_weight == 0
     w.until_settled()
     assert last(w) is EndReason.ANALYSIS_FAILED
     assert {p.image for p in w.serving()} == {"v1"}
@@ -396,6 +399,25 @@ def test_given_a_command_that_stays_in_place_when_read_again_then_it_acts_once()
     rollout = w.state.rollout
     assert rollout is not None
     assert rollout.step_index == 2
+
+
+def test_given_a_retry_that_failed_again_when_its_command_is_still_there_then_it_is_not_obeyed_again() -> (
+    None
+):
+    w = world()
+    w.behaviours = {"v2": Behaviour(check_exit=10)}
+    w.deploy()
+    w.set_image("v2")
+    w.until_settled()
+    tries = len(w.state.history)
+    w.give("retry", "same")
+    kept = w.command
+    for _ in range(300):
+        w.tick()
+        w.advance(1)
+        w.command = kept
+    assert w.state.phase is Phase.IDLE
+    assert len(w.state.history) == tries + 1
 
 
 def test_given_a_failed_revision_when_nothing_changes_then_it_is_not_tried_again_until_retry() -> (
