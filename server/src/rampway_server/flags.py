@@ -13,6 +13,7 @@ from typing import NoReturn
 from rampway_server.bench.cli import add_bench
 from rampway_server.engine.roofline import GPUS, MODELS
 from rampway_server.logs import LEVELS
+from rampway_server.telemetry_dialects import DIALECTS
 
 __all__ = ["CACHE_BACKENDS", "DEVICES", "build_parser", "one_line"]
 
@@ -128,6 +129,11 @@ def _http_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--port", type=int, default=8000, help="API port; 0 takes a free one")
     group.add_argument(
         "--metrics-port", type=int, default=9400, help="port of /metrics alone; 0 takes a free one"
+    )
+    group.add_argument(
+        "--metrics-dialect",
+        choices=tuple(DIALECTS),
+        help="show the figures under this engine's names, too",
     )
     group.add_argument(
         "--api-key-file",

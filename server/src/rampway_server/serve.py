@@ -69,7 +69,7 @@ class _Server:
 
     def __init__(self, settings: ServerSettings, keys: Keys) -> None:
         self._settings = settings
-        self._telemetry = Telemetry()
+        self._telemetry = Telemetry(settings.metrics_dialect, settings.served_model_name)
         self._service = Service(settings, self._telemetry, keys)
         self._stop = asyncio.Event()
         self._now = asyncio.Event()

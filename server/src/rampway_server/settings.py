@@ -53,6 +53,7 @@ class ServerSettings:
     host: str
     port: int
     metrics_port: int
+    metrics_dialect: str | None
     model: str | None
     served_model_name: str
     device: Device
@@ -118,6 +119,7 @@ def _settings(
         host=args.host,
         port=args.port,
         metrics_port=args.metrics_port,
+        metrics_dialect=args.metrics_dialect,
         model=args.model,
         served_model_name=name,
         device=device,

@@ -13,12 +13,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from rampway_server.telemetry_dialects import DIALECTS, families
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from prometheus_client.core import Metric
 
     from rampway_server.cache.protocol import CacheStats
+    from rampway_server.telemetry_dialects import Dialect
 
 __all__ = ["CONTENT_TYPE", "OUTCOMES", "TIME_EDGES", "Histogram", "Telemetry"]
 
@@ -40,8 +43,14 @@ LENGTH_EDGES = tuple(float(2**k) for k in range(4, 18))
 class Histogram:
     """A histogram that is fed lists; prometheus-client's costs a lock and a linear search a value."""
 
-    def __init__(self, name: str, help_text: str, edges: Sequence[float]) -> None:
+    def __init__(
+        self, name: str, help_text: str, edges: Sequence[float], model: str | None = None
+    ) -> None:
         self._name = name
+        self._model = model
+        """With it, the value of the one label `model_name`."""
+        self.twin: Histogram | None = None
+        """One of another dialect that gets the same values."""
         self._help = help_text
         self._edges = tuple(edges)
         self._labels = [f"{edge:g}" for edge in edges] + ["+Inf"]
@@ -51,26 +60,29 @@ class Histogram:
     def observe(self, values: Iterable[float]) -> None:
         """Add values; one on an edge belongs to that edge's bucket."""
         for value in values:
-            self._counts[bisect_left(self._edges, value)] += 1
-            self._sum += value
+            self.observe_many(value, 1)
 
     def observe_many(self, value: float, count: int) -> None:
         """Add one value `count` times."""
         self._counts[bisect_left(self._edges, value)] += count
         self._sum += value * count
+        if self.twin is not None:
+            self.twin.observe_many(value, count)
 
     def collect(self) -> Iterable[Metric]:
         """Return the family as prometheus-client's registry wants it."""
-        family = HistogramMetricFamily(self._name, self._help)
+        labels = [] if self._model is None else [self._model]
+        names = ["model_name"][: len(labels)]
+        family = HistogramMetricFamily(self._name, self._help, labels=names)
         buckets = list(zip(self._labels, map(float, accumulate(self._counts)), strict=True))
-        family.add_metric([], buckets=buckets, sum_value=self._sum)
+        family.add_metric(labels, buckets=buckets, sum_value=self._sum)
         return [family]
 
 
 class Telemetry:
     """All metrics of one server process; every method is called on the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: str | None = None, model: str = "") -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
 
@@ -118,6 +130,17 @@ class Telemetry:
             ["version", "cache_backend", "device"],
         )
         self._seen = {"preemptions": 0, "evicted": 0}
+        self._dialect = CollectorRegistry()
+        """What is also shown under another engine's names; empty without `dialect`."""
+        if dialect is not None:
+            self._speak(DIALECTS[dialect], model)
+
+    def _speak(self, dialect: Dialect, model: str) -> None:
+        for name, (theirs, edges) in dialect.histograms.items():
+            twin = Histogram(theirs, f"As {name} of ours.", edges, model)
+            getattr(self, name).twin = twin
+            self._dialect.register(twin)
+        self._dialect.register(_Dialect(lambda: families(dialect, self.registry.collect(), model)))
 
     def set_build(self, *, version: str, cache_backend: str, device: str) -> None:
         """State what runs, once it is known."""
@@ -150,4 +173,19 @@ class Telemetry:
 
     def render(self) -> bytes:
         """Return the exposition text."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + generate_latest(self._dialect)
+
+
+class _Dialect:
+    """Families that are made at each scrape, as prometheus-client's registry wants them."""
+
+    def __init__(self, made: Callable[[], Iterable[Metric]]) -> None:
+        self._made = made
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry would scrape us to find our names."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families as they are now."""
+        return self._made()
