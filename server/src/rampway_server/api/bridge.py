@@ -27,7 +27,7 @@ __all__ = ["AdmissionLimits", "Bridge", "Came", "ClientGone", "Stream"]
 MAX_REPORTS_AHEAD = 8
 """Steps the engine may be ahead of the loop: past that it waits, or a fast device would starve the
 loop of the interpreter and make its own tokens late. What came meanwhile leaves in one write a
-stream, which is most of what a token costs (docs/server.md)."""
+stream, which is most of what a token costs."""
 
 
 class ClientGone(Exception):
