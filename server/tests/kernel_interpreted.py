@@ -10,17 +10,23 @@ Unused memory around tensors is NaN, so that a read out of bounds shows.
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
+import triton.language as tl
+from triton.runtime import interpreter
 
 from rampway_server.kernels import reference
 from rampway_server.kernels.dispatch import select
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from triton.runtime.interpreter import TensorHandle
 
 assert os.environ.get("TRITON_INTERPRET") == "1", (
     "need TRITON_INTERPRET=1 before triton is imported"
@@ -153,20 +159,37 @@ def test_given_a_sequence_when_its_neighbours_change_then_its_result_keeps_every
         assert torch.equal(alone[0], together[at])
 
 
+@pytest.mark.usefixtures("ordered_dots")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cuts", [(37, 101), (1, 2, 63, 64, 65, 149)], ids=["few", "odd"])
 def test_given_a_prompt_when_it_is_cut_elsewhere_then_every_query_keeps_every_bit(
-    dtype: torch.dtype,
+    cuts: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     table, k, v = pools_for([150], 16, 1, 64, dtype)
     q = torch.randn(150, 3, 64).to(dtype)
 
-    def extended(first: int, end: int) -> torch.Tensor:
-        start = torch.tensor([first], dtype=torch.int32)
-        offsets = torch.tensor([0, end - first], dtype=torch.int32)
-        return kernels.prefix_extend_attention(q[first:end], k, v, table, start, offsets, 0.125)
+    def extended(*bounds: int) -> torch.Tensor:
+        """Return the queries from the first bound to the last, a run between each two."""
+        starts = torch.tensor(bounds[:-1], dtype=torch.int32)
+        offsets = torch.tensor(bounds, dtype=torch.int32) - bounds[0]
+        tables = table.repeat(len(bounds) - 1, 1)
+        part = q[bounds[0] : bounds[-1]]
+        return kernels.prefix_extend_attention(part, k, v, tables, starts, offsets, 0.125)
 
     whole = extended(0, 150)
-    assert torch.equal(torch.cat([extended(0, 37), extended(37, 101), extended(101, 150)]), whole)
+    bounds = (0, *cuts, 150)
+    chunks = [extended(*pair) for pair in itertools.pairwise(bounds)]
+    assert torch.equal(torch.cat(chunks), whole)
+    assert torch.equal(extended(*bounds), whole)
+
+
+@pytest.mark.usefixtures("ordered_dots")
+def test_given_ordered_dots_when_rows_move_then_they_keep_every_bit() -> None:
+    rows, columns = torch.randn(64, 32).numpy(), torch.randn(32, 48).numpy()
+    whole = interpreted_dot(rows, columns)
+    np.testing.assert_allclose(whole, rows @ columns, rtol=1e-5, atol=1e-5)
+    for first in range(1, 64):
+        assert np.array_equal(interpreted_dot(rows[first:], columns), whole[first:])
 
 
 def test_given_the_interpreted_kernels_when_a_model_runs_then_logits_equal_the_references(
@@ -188,6 +211,37 @@ def test_given_the_interpreted_kernels_when_a_model_runs_then_logits_equal_the_r
         ]
         results.append(torch.cat(steps))
     torch.testing.assert_close(results[0], results[1], rtol=2e-5, atol=2e-5)
+
+
+@pytest.fixture
+def ordered_dots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the interpreter add up every element of a dot in one order, wherever it lies.
+
+    Its own dot asks BLAS, and OpenBLAS's kernels for AVX2 (Haswell, Zen) add up the last rows of a
+    tile otherwise than the first: a row's bits would change with its place, whatever the kernel.
+    """
+
+    def dot(
+        self: object, a: TensorHandle, b: TensorHandle, d: TensorHandle, *_precision: object
+    ) -> TensorHandle:
+        found = np.zeros_like(d.data)
+        for column, row in zip(a.data.T, b.data, strict=True):
+            found += column[:, None].astype(found.dtype) * row.astype(found.dtype)
+        return interpreter.TensorHandle(found + d.data, d.dtype.scalar)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
+
+
+def interpreted_dot(
+    rows: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+    columns: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Return the dot as the interpreter has it, whatever is patched in."""
+    a, b, zero = (
+        interpreter.TensorHandle(data, tl.float32)
+        for data in (rows, columns, np.zeros((len(rows), columns.shape[1]), np.float32))
+    )
+    return interpreter.interpreter_builder.create_dot(a, b, zero, None, None).data
 
 
 def guarded(rows: int, columns: int, *, dtype: torch.dtype) -> torch.Tensor:
