@@ -59,4 +59,4 @@ async def front(*args: str, loaded: bool = True) -> AsyncIterator[FrontUnderTest
         yield FrontUnderTest(service, client)
     if engine is not None:
         await asyncio.to_thread(engine.stop, 10)
-    service.tokenizing.shutdown()
+    service.close()

@@ -76,7 +76,7 @@ async def fault_of(server: FrontUnderTest, path: str, body: Any) -> dict[str, An
         (CHAT, {"stream": True, "stream_options": {"nope": 1}}, "stream_options.nope"),
         (CHAT, {"tempreature": 1}, "tempreature"),
         (CHAT, {"tools": [{"type": "function"}]}, "tools"),
-        (CHAT, {"response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, {"response_format": {"type": "grammar"}}, "response_format"),
         (CHAT, {"chat_template": "{{ 1 }}"}, "chat_template"),
         (CHAT, {"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs"),
         (COMPLETE, {"prompt": ""}, "prompt"),

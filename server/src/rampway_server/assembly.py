@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import structlog
 
 from rampway_server.api.bridge import AdmissionLimits, Bridge
+from rampway_server.api.dialect import dialect_of
 from rampway_server.api.service import Loaded
 from rampway_server.cache.protocol import CacheError
 from rampway_server.cache.select import open_cache
@@ -114,6 +115,11 @@ def connect(
         device=_device_label(settings, prepared.info),
         info=prepared.info,
         longest_step_seconds=longest,
+        dialect=dialect_of(
+            prepared.tokenizer.chat_template,
+            tool_call_parser=settings.tool_call_parser,
+            reasoning_parser=settings.reasoning_parser,
+        ),
     )
 
 

@@ -10,6 +10,7 @@ import difflib
 from pathlib import Path
 from typing import NoReturn
 
+from rampway_server.api.dialect import REASONING_PARSERS, TOOL_CALL_PARSERS
 from rampway_server.bench.cli import add_bench
 from rampway_server.engine.roofline import GPUS, MODELS
 from rampway_server.logs import LEVELS
@@ -144,6 +145,18 @@ def _http_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--admin-key-file", type=Path, metavar="PATH", help="keys that may flush the cache"
+    )
+    group.add_argument(
+        "--tool-call-parser",
+        choices=TOOL_CALL_PARSERS,
+        default="auto",
+        help="format of the model's tool calls; auto reads its chat template",
+    )
+    group.add_argument(
+        "--reasoning-parser",
+        choices=REASONING_PARSERS,
+        default="auto",
+        help="split <think> text off the answer; auto reads the chat template",
     )
     group.add_argument("--log-level", choices=LEVELS, default="info", help="least severe line")
 

@@ -99,6 +99,7 @@ class _Server:
         metrics.abort()
         with contextlib.suppress(RequestError):
             await asyncio.to_thread(self._service.loaded.engine.stop, FLUSH_SECONDS)
+        self._service.close()
         return status
 
     async def _load(self) -> bool:

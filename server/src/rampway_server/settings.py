@@ -79,6 +79,8 @@ class ServerSettings:
     deterministic: bool
     threads: int | None
     kernels: str
+    tool_call_parser: str
+    reasoning_parser: str
     log_level: str
     revision: str | None
 
@@ -145,6 +147,8 @@ def _settings(
         deterministic=args.deterministic,
         threads=args.threads,
         kernels=args.kernels,
+        tool_call_parser=args.tool_call_parser,
+        reasoning_parser=args.reasoning_parser,
         log_level=args.log_level,
         revision=revision,
     )

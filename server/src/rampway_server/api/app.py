@@ -13,9 +13,10 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 
-from rampway_server.api.endpoints import ROUTES, Caller
+from rampway_server.api.endpoints import ROUTES
 from rampway_server.api.faults import error_body, error_headers, send_error
 from rampway_server.api.info import router
+from rampway_server.api.job import Caller
 from rampway_server.api.respond import answer_generation
 from rampway_server.errors import RequestError
 from rampway_server.telemetry import CONTENT_TYPE

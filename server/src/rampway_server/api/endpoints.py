@@ -1,88 +1,34 @@
-"""The three generation routes: body → requests and the format of the answer.
+"""The generation routes: body → requests and the format of the answer; chat has its own module.
 
 They know no socket: `respond` reads the body and sends the answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rampway_server.api.formats import ChatFormat, CompletionFormat, NativeFormat
+import orjson
+
+from rampway_server.api.chat import chat
+from rampway_server.api.formats import CompletionFormat, NativeFormat
+from rampway_server.api.job import Job, usage_wishes
 from rampway_server.api.keys import namespace
-from rampway_server.api.prompts import TokenLimit, build_requests, chat_messages, encode
-from rampway_server.api.wire import ChatBody, CompletionBody, GenerateBody, parse_body
+from rampway_server.api.prompts import Drawing, TokenLimit, build_requests, encode
+from rampway_server.api.structured import format_grammar, json_rule, whole
+from rampway_server.api.wire import CompletionBody, GenerateBody, parse_body
 from rampway_server.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rampway_server.api.formats import Format
+    from rampway_server.api.job import Caller
     from rampway_server.api.service import Service
-    from rampway_server.api.wire import SamplingBody, StreamOptions
-    from rampway_server.engine.request import Request
+    from rampway_server.engine.grammar import Grammar
 
-__all__ = ["ROUTES", "Caller", "Job"]
+__all__ = ["ROUTES"]
 
 COMPLETION_TOKENS, NATIVE_TOKENS = 16, 128
 """What OpenAI's completions and SGLang's generate draw when nothing is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, and under which request id."""
-
-    tenant: str
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A call that passed every check and may be given to the engine."""
-
-    requests: list[Request]
-    body: SamplingBody
-    format: Format
-    stream: bool
-    usage_in_events: bool
-
-
-async def chat(service: Service, raw: bytes, caller: Caller) -> Job:
-    """POST /v1/chat/completions."""
-    loaded = service.require_open()
-    body = parse_body(ChatBody, raw)
-    service.require_model(body.model)
-    if body.top_logprobs and not body.logprobs:
-        raise RequestError(
-            "top_logprobs needs logprobs: got false, need true", param="top_logprobs"
-        )
-    text = loaded.tokenizer.render_chat(
-        chat_messages(body.messages), add_generation_prompt=body.add_generation_prompt
-    )
-    # The template writes the special tokens itself.
-    tokens = await encode(service, text, add_special_tokens=False, param="messages")
-    limit = TokenLimit("max_tokens", body.max_tokens)
-    if body.max_completion_tokens is not None:
-        limit = TokenLimit("max_completion_tokens", body.max_completion_tokens)
-    requests = build_requests(
-        service,
-        [tokens],
-        body,
-        limit=limit,
-        logprobs=max(1, body.top_logprobs) if body.logprobs else 0,
-        namespace=namespace(caller.tenant, body.cache_salt, service.model_id),
-        param="messages",
-        priority=body.priority,
-    )
-    options = _options(body.stream_options, stream=body.stream)
-    answer = ChatFormat(
-        f"chatcmpl-{caller.request_id}",
-        service.model_id,
-        loaded.tokenizer,
-        logprobs=body.top_logprobs if body.logprobs else None,
-        include_usage=options[0],
-    )
-    return Job(requests, body, answer, body.stream, options[1])
 
 
 async def complete(service: Service, raw: bytes, caller: Caller) -> Job:
@@ -97,12 +43,14 @@ async def complete(service: Service, raw: bytes, caller: Caller) -> Job:
         prompts,
         body,
         limit=TokenLimit("max_tokens", body.max_tokens, COMPLETION_TOKENS),
-        logprobs=0 if body.logprobs is None else max(1, body.logprobs),
+        drawing=Drawing(
+            0 if body.logprobs is None else max(1, body.logprobs), await _format(service, body)
+        ),
         namespace=namespace(caller.tenant, body.cache_salt, service.model_id),
         param="prompt",
         priority=body.priority,
     )
-    options = _options(body.stream_options, stream=body.stream)
+    options = usage_wishes(body.stream_options, stream=body.stream)
     echo = [loaded.tokenizer.decode(r.prompt.tolist()) for r in requests] if body.echo else None
     answer = CompletionFormat(
         f"cmpl-{caller.request_id}",
@@ -133,7 +81,7 @@ async def native(service: Service, raw: bytes, caller: Caller) -> Job:
         [tokens],
         sampling,
         limit=TokenLimit("sampling_params.max_new_tokens", sampling.max_new_tokens, NATIVE_TOKENS),
-        logprobs=0,
+        drawing=Drawing(grammar=await _native_schema(service, sampling.json_schema)),
         namespace=namespace(caller.tenant, None, service.model_id),
         param="text" if body.text is not None else "input_ids",
     )
@@ -146,16 +94,6 @@ ROUTES: dict[str, Callable[[Service, bytes, Caller], Awaitable[Job]]] = {
     "/v1/completions": complete,
     "/generate": native,
 }
-
-
-def _options(options: StreamOptions | None, *, stream: bool) -> tuple[bool, bool]:
-    """Return (usage at the end, usage in every event)."""
-    if options is None:
-        return False, False
-    if not stream:
-        raise RequestError("stream_options needs stream: true", param="stream_options")
-    # Usage in every event implies the final one.
-    return options.include_usage or options.continuous_usage_stats, options.continuous_usage_stats
 
 
 def _check_completion(body: CompletionBody) -> None:
@@ -171,6 +109,28 @@ def _check_completion(body: CompletionBody) -> None:
             param="echo",
             code="unsupported_parameter",
         )
+
+
+async def _format(service: Service, body: CompletionBody) -> Grammar | None:
+    answer = format_grammar(body.response_format)
+    if answer is None:
+        return None
+    tokenizer = service.require_open().tokenizer
+    return await service.grammars.compile(whole(answer, None), tokenizer, "response_format")
+
+
+async def _native_schema(service: Service, schema: str | None) -> Grammar | None:
+    if schema is None:
+        return None
+    param = "sampling_params.json_schema"
+    try:
+        answer = json_rule(orjson.loads(schema))
+    except orjson.JSONDecodeError:
+        raise RequestError(
+            f"{param} is not JSON: need a JSON schema as text", param=param, code="invalid_value"
+        ) from None
+    tokenizer = service.require_open().tokenizer
+    return await service.grammars.compile(whole(answer, None), tokenizer, param)
 
 
 async def _prompts(service: Service, body: CompletionBody) -> list[list[int]]:

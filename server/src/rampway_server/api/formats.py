@@ -1,4 +1,4 @@
-"""How answers look on the wire: OpenAI's completions and chat, SGLang's generate.
+"""How answers look on the wire: OpenAI's completions, SGLang's generate, and what chat shares.
 
 It knows no engine: events and counts in, bytes or JSON values out.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rampway_server.engine.batch import Sample
     from rampway_server.engine.tokenizer import Tokenizer
 
-__all__ = ["ChatFormat", "CompletionFormat", "Format", "NativeFormat"]
+__all__ = ["CompletionFormat", "Format", "NativeFormat", "OpenAIFormat", "Whole"]
 
 DONE = b"data: [DONE]\n\n"
 
@@ -56,7 +56,7 @@ def usage_dict(usage: Usage) -> dict[str, Any]:
     }
 
 
-class _OpenAIFormat:
+class OpenAIFormat:
     """What both OpenAI routes share; a chunk is a prefix, the text, and a suffix."""
 
     chunk_kind: str
@@ -103,72 +103,7 @@ class _OpenAIFormat:
         return self._tokenizer.decode([token], skip_special_tokens=False)
 
 
-class ChatFormat(_OpenAIFormat):
-    """POST /v1/chat/completions."""
-
-    chunk_kind = "chat.completion.chunk"
-    whole_kind = "chat.completion"
-
-    def head(self, choices: int) -> bytes:
-        """Return the chunk that names the role, one a choice."""
-        return b"".join(
-            self._chunk(
-                b'[{"index":%d,"delta":{"role":"assistant","content":""},'
-                b'"logprobs":null,"finish_reason":null}]' % index,
-                None,
-            )
-            for index in range(choices)
-        )
-
-    def event(self, event: Event, usage: Usage | None) -> bytes:
-        """Return a delta chunk, and the finish chunk behind the last one."""
-        logprobs = b"null"
-        if self._logprobs is not None:
-            logprobs = orjson.dumps(self._logprob_dict(event.samples))
-        chunk = b""
-        if event.text:
-            chunk = self._chunk(
-                b'[{"index":%d,"delta":{"content":%b},"logprobs":%b,"finish_reason":null}]'
-                % (event.index, orjson.dumps(event.text), logprobs),
-                usage,
-            )
-            logprobs = b"null"
-        if event.finish is not None:
-            chunk += self._chunk(
-                b'[{"index":%d,"delta":{},"logprobs":%b,"finish_reason":"%b"}]'
-                % (event.index, logprobs, event.finish.value.encode()),
-                usage,
-            )
-        return chunk
-
-    def whole(self, texts: list[Whole], usage: Usage) -> dict[str, Any]:
-        """Return the answer object."""
-        choices = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": text.text, "refusal": None},
-                "logprobs": self._logprob_dict(text.samples),
-                "finish_reason": text.finish,
-            }
-            for index, text in enumerate(texts)
-        ]
-        return self._answer(choices, usage)
-
-    def _logprob_dict(self, samples: list[Sample]) -> dict[str, Any] | None:
-        if self._logprobs is None:
-            return None
-        return {"content": [self._logprob_entry(sample) for sample in samples], "refusal": None}
-
-    def _logprob_entry(self, sample: Sample) -> dict[str, Any]:
-        def entry(token: int, logprob: float | None) -> dict[str, Any]:
-            text = self._token_text(token)
-            return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
-
-        top = [entry(token, logprob) for token, logprob in sample.top[: self._logprobs]]
-        return {**entry(sample.token, sample.logprob), "top_logprobs": top}
-
-
-class CompletionFormat(_OpenAIFormat):
+class CompletionFormat(OpenAIFormat):
     """POST /v1/completions; with `echo` every choice begins with its prompt."""
 
     chunk_kind = whole_kind = "text_completion"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rampway_server.engine.detokenizer import Detokenizer
 from rampway_server.engine.request import FinishReason
+from rampway_server.errors import RequestError
 
 if TYPE_CHECKING:
     from rampway_server.api.bridge import Bridge, Came, Stream
@@ -126,6 +127,7 @@ class Generation:
         choice.held.append(output.sample)
         text, choice.finish = self._text_of(choice, output, output.sample.token)
         if choice.finish is not None:
+            _require_followed(choice.request)
             self._open -= 1
             if output.finish is None:
                 self._bridge.close([choice.request.id])
@@ -141,3 +143,13 @@ class Generation:
         else:
             piece = choice.detokenizer.push(token, last=output.finish is not None)
         return piece.text, FinishReason.STOP if piece.stopped else output.finish
+
+
+def _require_followed(request: Request) -> None:
+    """Raise a 400 when the grammar gave up: the text it left is not what was asked for."""
+    mask = request.sampling.mask
+    if mask is not None and mask.fault:
+        raise RequestError(
+            f"the grammar is too complex to be followed: {mask.fault}; make the schema simpler",
+            code="grammar_too_complex",
+        )

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from rampway_server import __version__
+from rampway_server.api.chat import shown_tools
 from rampway_server.api.prompts import chat_messages, encode
 from rampway_server.api.respond import max_body_bytes, read_body
 from rampway_server.api.service import Service
@@ -132,6 +133,8 @@ async def server_info(service: Here) -> dict[str, Any]:
         "revision": service.settings.revision,
         "cache_backend": loaded.cache_backend,
         "cache_fallback": loaded.cache_fallback,
+        "tool_call_format": loaded.dialect.calls.name if loaded.dialect.calls else None,
+        "reasoning": loaded.dialect.thinks,
         "limits": {
             "context_length": loaded.context_length,
             "num_pages": loaded.limits.num_pages,
@@ -171,7 +174,9 @@ async def tokenize(request: Request, service: Here) -> dict[str, Any]:
         )
     else:
         text = loaded.tokenizer.render_chat(
-            chat_messages(body.messages or ()), add_generation_prompt=body.add_generation_prompt
+            chat_messages(body.messages or ()),
+            add_generation_prompt=body.add_generation_prompt,
+            tools=shown_tools(body.tools) if body.tools else None,
         )
         tokens = await encode(service, text, add_special_tokens=False, param="messages")
     return {"tokens": tokens, "count": len(tokens), "max_model_len": loaded.context_length}

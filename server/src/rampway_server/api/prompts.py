@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from rampway_server.engine.batch import Sampling
 from rampway_server.engine.request import Request
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rampway_server.api.service import Service
-    from rampway_server.api.wire import Message, SamplingBody
+    from rampway_server.api.wire import Message, SamplingBody, ToolCall
+    from rampway_server.engine.grammar import Grammar
 
-__all__ = ["TokenLimit", "build_requests", "chat_messages", "encode"]
+__all__ = ["Drawing", "TokenLimit", "build_requests", "chat_messages", "encode"]
 
 INLINE_CHARACTERS = 2048
 """Shorter texts are tokenized on the loop: a thread hand-over would cost more."""
@@ -37,6 +39,13 @@ class TokenLimit(NamedTuple):
     wanted: int | None
     default: int | None = None
     """When nothing was said, cut to what the context leaves; None is all it leaves."""
+
+
+class Drawing(NamedTuple):
+    """What a draw must report and obey beside the body's own fields."""
+
+    logprobs: int = 0
+    grammar: Grammar | None = None
 
 
 async def encode(service: Service, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
@@ -61,15 +70,35 @@ async def encode(service: Service, text: str, *, add_special_tokens: bool, param
 def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as chat templates read them: content is one string."""
     flat = []
-    for message in messages:
+    for index, message in enumerate(messages):
         content = message.content
         if isinstance(content, list):
             content = "".join(part.text for part in content)
         entry: dict[str, Any] = {"role": message.role, "content": content or ""}
-        if message.name is not None:
-            entry["name"] = message.name
+        for name in ("name", "tool_call_id", "reasoning_content"):
+            if (value := getattr(message, name)) is not None:
+                entry[name] = value
+        if message.tool_calls:
+            entry["tool_calls"] = [
+                _call_entry(call, f"messages[{index}].tool_calls[{at}]")
+                for at, call in enumerate(message.tool_calls)
+            ]
         flat.append(entry)
     return flat
+
+
+def _call_entry(call: ToolCall, where: str) -> dict[str, Any]:
+    """Return a call with its arguments as a value: templates write them as JSON themselves."""
+    try:
+        arguments = orjson.loads(call.function.arguments or "{}")
+    except orjson.JSONDecodeError:
+        raise RequestError(
+            f"{where}.function.arguments is not JSON: need an object as JSON text",
+            param=f"{where}.function.arguments",
+            code="invalid_value",
+        ) from None
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def build_requests(
@@ -78,7 +107,7 @@ def build_requests(
     body: SamplingBody,
     *,
     limit: TokenLimit,
-    logprobs: int,
+    drawing: Drawing,
     namespace: bytes,
     param: str,
     priority: int = 0,
@@ -87,6 +116,8 @@ def build_requests(
 
     Choice k of a prompt draws with the seed plus k.
     """
+    if drawing.grammar is not None:
+        _require_free_end(body)
     loaded = service.require_open()
     now = time.monotonic()
     settings = service.settings
@@ -103,7 +134,7 @@ def build_requests(
             Request(
                 id=service.next_id(),
                 prompt=array,
-                sampling=_sampling(body, (seed + choice) % 2**63, bias, logprobs),
+                sampling=_sampling(body, (seed + choice) % 2**63, bias, drawing),
                 max_new_tokens=budget,
                 min_new_tokens=min(body.min_tokens, budget),
                 stop_ids=stop_ids,
@@ -122,7 +153,7 @@ def _sampling(
     body: SamplingBody,
     seed: int,
     bias: tuple[tuple[int, float], ...],
-    logprobs: int,
+    drawing: Drawing,
 ) -> Sampling:
     return Sampling(
         temperature=body.temperature,
@@ -134,8 +165,21 @@ def _sampling(
         frequency_penalty=body.frequency_penalty,
         repetition_penalty=body.repetition_penalty,
         logit_bias=bias,
-        logprobs=logprobs,
+        logprobs=drawing.logprobs,
+        mask=None if drawing.grammar is None else drawing.grammar.mask(),
     )
+
+
+def _require_free_end(body: SamplingBody) -> None:
+    """A grammar says where the text ends: refuse what forbids the end there."""
+    for name, value in (("ignore_eos", body.ignore_eos), ("min_tokens", body.min_tokens)):
+        if value:
+            raise RequestError(
+                f"{name} contradicts a grammar, which ends the text itself: got {value}, leave it"
+                " out, or leave response_format and the forced tool_choice out",
+                param=name,
+                code="invalid_value",
+            )
 
 
 def _checked_tokens(tokens: Sequence[int], vocab_size: int, param: str) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from rampway_server.api.bridge import ClientGone
-from rampway_server.api.endpoints import ROUTES, Caller
+from rampway_server.api.endpoints import ROUTES
 from rampway_server.api.faults import error_body, send_error, send_json
 from rampway_server.api.formats import Whole
 from rampway_server.api.generation import Generation
@@ -20,8 +20,8 @@ from rampway_server.errors import RequestError
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from rampway_server.api.endpoints import Job
     from rampway_server.api.faults import Headers
+    from rampway_server.api.job import Caller, Job
     from rampway_server.api.service import Service
 
 __all__ = ["answer_generation", "read_body"]

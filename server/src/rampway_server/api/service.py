@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from rampway_server.api.grammars import Grammars
 from rampway_server.errors import RequestError
 
 if TYPE_CHECKING:
     from rampway_server.api.bridge import Bridge
+    from rampway_server.api.dialect import Dialect
     from rampway_server.api.keys import Keys
     from rampway_server.engine.batch import RunnerLimits
     from rampway_server.engine.engine import Engine
@@ -59,6 +61,7 @@ class Loaded:
     """What really runs: with `--device auto` the one that was found."""
     info: dict[str, object]
     longest_step_seconds: float
+    dialect: Dialect
 
 
 class Service:
@@ -71,6 +74,7 @@ class Service:
         self.life = Life.STARTING
         self.started_at = time.time()
         self.tokenizing = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
+        self.grammars = Grammars()
         self.probing = asyncio.Lock()
         self.next_id = itertools.count(1).__next__
         self._loaded: Loaded | None = None
@@ -80,6 +84,11 @@ class Service:
         self._loaded = loaded
         if self.life is Life.STARTING:
             self.life = Life.READY
+
+    def close(self) -> None:
+        """End what works beside the loop; the engine is not ours."""
+        self.tokenizing.shutdown()
+        self.grammars.close()
 
     @property
     def model_id(self) -> str:

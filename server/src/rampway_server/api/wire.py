@@ -25,8 +25,10 @@ __all__ = [
     "ChatBody",
     "CompletionBody",
     "DetokenizeBody",
+    "FunctionSpec",
     "GenerateBody",
     "Message",
+    "ResponseFormat",
     "SamplingBody",
     "StreamOptions",
     "TextPart",
@@ -38,11 +40,13 @@ MAX_CHOICES = 4
 MAX_PROMPTS = 64
 MAX_LOGPROBS = 20
 MAX_BIASES = 300
+MAX_TOOLS = 128
+MAX_DEPTH = 32
+"""Levels of lists and objects in a body."""
 
 IGNORED = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_retention",
         "request_id",
@@ -62,11 +66,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "continue_final_message": (False,),
     "documents": ([],),
     "functions": ([],),
+    "include_reasoning": (True,),
     "length_penalty": (1, 1.0),
     "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
     "prompt_logprobs": (0,),
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
+    "separate_reasoning": (True,),
     "spaces_between_special_tokens": (True,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
@@ -77,7 +84,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, serialize_by_alias=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, value: Any) -> Any:
+        """Clients send null for what they leave at its default."""
+        if not isinstance(value, dict):
+            return value
+        return {name: part for name, part in value.items() if part is not None}
 
 
 class StreamOptions(_Body):
@@ -115,6 +130,22 @@ class SamplingBody(_Body):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
 
 
+class JsonSchema(_Body):
+    """The schema of `response_format: json_schema`; it holds whether or not it is `strict`."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: bool = False
+
+
+class ResponseFormat(_Body):
+    """What the whole answer must be."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
 class _OpenAIBody(SamplingBody):
     model: str | None = None
     stream: bool = False
@@ -122,6 +153,7 @@ class _OpenAIBody(SamplingBody):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     cache_salt: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    response_format: ResponseFormat = ResponseFormat(type="text")
 
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
@@ -142,11 +174,29 @@ class CompletionBody(_OpenAIBody):
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
 
 
+ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
+
 class TextPart(_Body):
     """One part of a message; only text is served."""
 
     type: Literal["text"]
     text: str
+
+
+class CalledFunction(_Body):
+    """What a call asks for; the arguments are JSON text."""
+
+    name: ToolName
+    arguments: str
+
+
+class ToolCall(_Body):
+    """A call that the model made in an earlier turn."""
+
+    id: Annotated[str, StringConstraints(max_length=128)]
+    type: Literal["function"] = "function"
+    function: CalledFunction
 
 
 class Message(_Body):
@@ -155,6 +205,53 @@ class Message(_Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: Annotated[str, StringConstraints(max_length=64)] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS)] = []
+    tool_call_id: Annotated[str, StringConstraints(max_length=128)] | None = None
+    reasoning_content: str | None = None
+    annotations: Annotated[list[Any], Field(max_length=0)] = []
+    """The client library sends an answer's empty list back."""
+
+
+class FunctionSpec(_Body):
+    """A tool the model may call."""
+
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] = {}
+    strict: bool = False
+    """Arguments follow the schema; without it they do so only where a call is forced."""
+
+    def schema_of_arguments(self, *, strict: bool) -> dict[str, Any]:
+        """Return the schema, or that of any object; a tool without a schema takes nothing."""
+        if not strict:
+            return {"type": "object"}
+        return self.parameters or {"type": "object", "additionalProperties": False}
+
+
+class Tool(_Body):
+    """OpenAI's wrapper of a tool; functions are the only kind."""
+
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class NamedFunction(_Body):
+    """The function a choice names."""
+
+    name: ToolName
+
+
+class NamedTool(_Body):
+    """`tool_choice` for exactly this tool."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class TemplateOptions(_Body):
+    """What a client may tell the chat template: one switch, no free values (CVE-2025-62426)."""
+
+    enable_thinking: bool | None = None
 
 
 class ChatBody(_OpenAIBody):
@@ -165,20 +262,19 @@ class ChatBody(_OpenAIBody):
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
     add_generation_prompt: bool = True
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = []
+    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
+    chat_template_kwargs: TemplateOptions = TemplateOptions()
 
 
 class NativeSampling(SamplingBody):
-    """SGLang's `sampling_params`; a null means the default, as on the other routes."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {name: part for name, part in value.items() if part is not None}
+    """SGLang's `sampling_params`."""
 
     max_new_tokens: Annotated[int, Field(ge=1)] | None = None
     min_new_tokens: Annotated[int, Field(ge=0)] = 0
+    json_schema: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """A JSON schema as JSON text."""
 
 
 class GenerateBody(_Body):
@@ -198,6 +294,7 @@ class TokenizeBody(_Body):
     messages: Annotated[list[Message], Field(min_length=1)] | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = []
 
 
 class DetokenizeBody(_Body):
@@ -221,10 +318,23 @@ def parse_body(model: type[B], raw: bytes) -> B:
             f"body is not an object: got {type(value).__name__}, need a JSON object",
             code="invalid_json",
         )
+    # No more brackets than levels: nothing to look for in most bodies.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise RequestError(
+            f"body is nested too deeply: got more than {MAX_DEPTH} levels of lists and objects",
+            code="invalid_json",
+        )
     try:
         return model.model_validate(_without_neutral(model, value))
     except ValidationError as error:
         raise from_validation(error) from None
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
 
 
 def _without_neutral(model: type[BaseModel], body: dict[str, Any]) -> dict[str, Any]:

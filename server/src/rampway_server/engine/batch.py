@@ -12,7 +12,30 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Batch", "Row", "Runner", "RunnerLimits", "Sample", "Sampling", "StepResult", "hand_on"]
+__all__ = [
+    "Batch",
+    "Row",
+    "Runner",
+    "RunnerLimits",
+    "Sample",
+    "Sampling",
+    "StepResult",
+    "TokenMask",
+    "hand_on",
+]
+
+
+class TokenMask(Protocol):
+    """Which tokens may come next by a grammar; each sequence has its own."""
+
+    fault: str
+    """Why the grammar could not be followed to its end, "" as long as it can."""
+
+    def allowed(self, generated: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return, a token id each, what may be drawn behind these drawn tokens; never all False.
+
+        It depends on the tokens alone, so a draw that was thrown away leaves nothing behind.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +58,8 @@ class Sampling:
     """Token ids that must not be drawn now (end-of-sequence before `min_tokens`, for example)."""
     logprobs: int = 0
     """How many of the most likely tokens to report beside the drawn one; 0 reports none."""
+    mask: TokenMask | None = None
+    """A grammar the text must follow; ids past the end of what it allows are forbidden, too."""
     is_plain: bool = field(init=False, compare=False)
     """Whether the highest logit is drawn and nothing but the token is reported: the usual row."""
 
@@ -46,6 +71,7 @@ class Sampling:
             or self.logit_bias
             or self.forbidden
             or self.logprobs
+            or self.mask is not None
         )
         object.__setattr__(self, "is_plain", plain)
 
@@ -70,9 +96,9 @@ class Row:
     sampling: Sampling | None = None
     """None for a prompt chunk that is not the last one: nothing is drawn."""
     prompt_ids: NDArray[np.int32] | None = None
-    """The whole prompt; set only when a penalty needs it."""
+    """The whole prompt; set only when a penalty or a mask needs it."""
     generated_ids: NDArray[np.int32] | None = None
-    """Tokens drawn so far; set only when a penalty needs it."""
+    """Tokens drawn so far; set only when a penalty or a mask needs it."""
     next_token: NDArray[np.int32] | None = None
     """Where the drawn token goes (`hand_on`): the one token of the sequence's next row, which may be
     planned before this one is computed. None where nothing is drawn, or nobody goes on."""

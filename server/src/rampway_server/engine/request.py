@@ -195,4 +195,5 @@ def needs_history(sampling: Sampling) -> bool:
         sampling.presence_penalty
         or sampling.frequency_penalty
         or sampling.repetition_penalty != 1.0
+        or sampling.mask is not None
     )

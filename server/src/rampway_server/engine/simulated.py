@@ -31,6 +31,12 @@ ALPHABET = np.frombuffer(b"etaoinshrdlucmfwypvbgkqjxz      ,.\n", dtype=np.uint8
 END_ONE_IN = 256
 """One token in so many is the end of the sequence, so that texts end by themselves."""
 OUTSIDE_LOGIT = -20.0
+SPOKEN = np.zeros(128, dtype=np.bool_)
+SPOKEN[np.frombuffer(b"\n" + bytes(range(0x20, 0x7F)), dtype=np.uint8)] = True
+"""Under a grammar: readable ASCII, so that free parts of a text have no broken characters."""
+CLOSERS = np.frombuffer(b'"}]<', dtype=np.uint8)
+CLOSE_ONE_IN = 4
+"""Under a grammar: how often something is closed where it could also go on."""
 LATE_SECONDS = 0.005
 """How late the host may hand over the next step without the device's clock losing time: real
 engines prepare a step while the one before it runs, and a busy test machine is not a slow GPU."""
@@ -148,6 +154,9 @@ class SimulatedRunner:
             return None
         if row.generated_ids is None or row.prompt_ids is None:
             return draw(last, row.sampling, self._eos)
+        if row.sampling.mask is not None:
+            allowed = row.sampling.mask.allowed(row.generated_ids)
+            return draw_allowed(last, row.sampling, self._eos, allowed)
         history = row.prompt_ids.tolist(), row.generated_ids.tolist()
         return draw(last, row.sampling, self._eos, *history)
 
@@ -213,6 +222,25 @@ def draw(
         if token not in sampling.forbidden:
             break
     return _sample(token, sampling, None, first)
+
+
+def draw_allowed(
+    prefix_hash: int, sampling: Sampling, eos_id: int, allowed: NDArray[np.bool_]
+) -> Sample:
+    """Return a token the grammar allows, the end as soon as it does; penalties and bias are ignored.
+
+    All that is allowed is equally likely, but for what closes a string, a list or an object.
+    """
+    state = _mix_int(prefix_hash ^ (0 if sampling.temperature == 0 else sampling.seed & _MASK))
+    if allowed[eos_id]:
+        return _sample(eos_id, sampling, {eos_id: 1.0}, 0)
+    spoken = np.flatnonzero(allowed[: len(SPOKEN)] & SPOKEN)
+    choices = spoken if len(spoken) else np.flatnonzero(allowed)
+    closers = np.intersect1d(choices, CLOSERS)
+    if len(closers) and state % CLOSE_ONE_IN == 0:
+        choices = closers
+    token = int(choices[state // CLOSE_ONE_IN % len(choices)])
+    return _sample(token, sampling, dict.fromkeys(choices.tolist(), 1.0), 0)
 
 
 def _weights(

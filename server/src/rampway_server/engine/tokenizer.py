@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from llguidance import LLTokenizer
+
 __all__ = ["Tokenizer"]
 
 
@@ -16,6 +18,8 @@ class Tokenizer(Protocol):
     vocab_size: int
     eos_ids: frozenset[int]
     """Drawing one of these ends a sequence unless `ignore_eos` is set."""
+    chat_template: str
+    """The source of the chat template, "" where there is none."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of `text`."""
@@ -29,5 +33,9 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        enable_thinking: bool | None = None,
     ) -> str:
         """Return the prompt text of a chat by the model's own template; raises ChatTemplateError."""
+
+    def for_grammars(self) -> LLTokenizer:
+        """Return the vocabulary as the grammar library reads it; takes up to a second."""

@@ -37,6 +37,7 @@ class ChatTemplate:
             raise UsageError(
                 f"chat template is too long: got {len(source)} characters, need at most {_TEMPLATE_LIMIT}"
             )
+        self.source = source
         self._special = dict(special_tokens)
         try:
             self._template = _environment().from_string(source)
@@ -49,18 +50,23 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
         tools: Sequence[Mapping[str, Any]] | None,
+        enable_thinking: bool | None = None,
     ) -> str:
         """Return the prompt text; raises ChatTemplateError for anything the template refuses.
+
+        `enable_thinking` is left undefined where it is None: then the template's own default holds.
 
         A message whose content is a list of text parts is flattened first: many templates
         concatenate `content` as a string.
         """
         flat = [_flattened(index, message) for index, message in enumerate(messages)]
+        chosen = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         try:
             return self._bounded(
                 messages=flat,
                 add_generation_prompt=add_generation_prompt,
                 tools=[dict(tool) for tool in tools] if tools else None,
+                **chosen,
                 **self._special,
             )
         except (_Refused, SecurityError) as error:

@@ -73,7 +73,7 @@ def _settings(row: Row) -> Sampling:
 
 
 def _adjust(logits: Tensor, row: Row, sampling: Sampling) -> None:
-    """Apply penalties, biases and prohibitions to one row in place."""
+    """Apply penalties, biases, prohibitions and the grammar to one row in place."""
     device = logits.device
     if sampling.repetition_penalty != 1.0:
         seen = torch.unique(_ids(row.prompt_ids, row.generated_ids, device=device))
@@ -89,6 +89,11 @@ def _adjust(logits: Tensor, row: Row, sampling: Sampling) -> None:
         logits.index_add_(0, at, torch.tensor(added, dtype=torch.float32, device=device))
     if sampling.forbidden:
         logits[torch.tensor(sampling.forbidden, device=device)] = float("-inf")
+    if sampling.mask is not None and row.generated_ids is not None:
+        allowed = torch.from_numpy(sampling.mask.allowed(row.generated_ids)).to(device)
+        size = min(len(allowed), len(logits))  # either may be padded
+        logits[:size].masked_fill_(~allowed[:size], float("-inf"))
+        logits[size:] = float("-inf")
 
 
 def _ids(*parts: object, device: torch.device) -> Tensor:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import tokenizers
+    from llguidance import LLTokenizer
 
     from rampway_server.model.chat_template import ChatTemplate
 
@@ -33,6 +34,7 @@ class HFTokenizer:
         self._template = chat_template
         self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
         self.eos_ids = eos_ids
+        self.chat_template = chat_template.source if chat_template is not None else ""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`; special tokens written out in it become their ids."""
@@ -54,6 +56,7 @@ class HFTokenizer:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        enable_thinking: bool | None = None,
     ) -> str:
         """Return the prompt of a chat; raises ChatTemplateError where there is no template.
 
@@ -64,5 +67,14 @@ class HFTokenizer:
                 "this model has no chat template: need the completions endpoint", param="messages"
             )
         return self._template.render(
-            messages, add_generation_prompt=add_generation_prompt, tools=tools
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            enable_thinking=enable_thinking,
         )
+
+    def for_grammars(self) -> LLTokenizer:
+        """Return the vocabulary as the grammar library reads it; takes up to a second."""
+        from llguidance import LLTokenizer
+
+        return LLTokenizer(self._core.to_str(), eos_token=sorted(self.eos_ids))
