@@ -114,6 +114,11 @@ bench-ttft: setup ## Time to first token with the Rust and the Python cache; the
 	  --json "$(FIGURES)/ttft.json" | tee "$(FIGURES)/ttft.md"
 	@echo "figures are in $(FIGURES)/ttft.md and ttft.json"
 
+.PHONY: bench-analysis
+bench-analysis: setup ## Error rates of the analysis beside other rules; TRACES adds loads of the traces in its folder
+	@$(PY) operator/benchmarks/error_rates.py $(if $(TRACES),--traces "$(dir $(firstword $(TRACES)))") \
+	  --svg docs/analysis-rates.svg
+
 # --- cluster, images, demo ---------------------------------------------------------------------
 
 .PHONY: images

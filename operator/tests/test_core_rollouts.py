@@ -517,6 +517,7 @@ def test_given_a_metric_that_does_not_exist_when_analysed_then_the_spec_is_not_v
     w.until_phase(Phase.PAUSED)
     assert w.status["reason"] == "MetricMissing"
     assert w.condition("SpecValid")["status"] == "False"
+    assert w.status["rollout"]["weight"]["verified"] == 0
 
 
 def test_given_endpoints_that_do_not_follow_when_shifting_then_back_to_the_last_weight_and_paused() -> (

@@ -5,6 +5,7 @@ It reads nothing but the object; whoever has its YAML can repeat this years late
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from rampway_operator.core.spec import Objective
 from rampway_operator.core.state import Evidence, State, VerdictRecord
 from rampway_operator.core.status import state_from_status
 from rampway_operator.core.verdict import judged
-from rampway_operator.core.wording import title
+from rampway_operator.core.wording import Shown, natural, title
 
 __all__ = ["Explanation", "Line", "explanation"]
 
@@ -38,11 +39,13 @@ class Line:
     high: float | None
     alpha_spent: float
     message: str
+    differences: tuple[str, ...] = ()
+    """Numbers of the stored verdict that the stored evidence does not give, with both values."""
 
     @property
     def agrees(self) -> bool:
-        """Whether the stored verdict follows from the stored evidence."""
-        return self.stored == self.recomputed
+        """Whether the stored verdict follows from the stored evidence, to the last digit of its numbers."""
+        return self.stored == self.recomputed and not self.differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Explanation:
             return Text("no evidence is stored: no rollout is being judged (see history)")
         blocks: list[RenderableType] = []
         for line in self.lines:
-            word = "follows" if line.agrees else f"DOES NOT FOLLOW (recomputed: {line.recomputed})"
+            told = "; ".join((line.recomputed, *line.differences))
+            word = "follows" if line.agrees else f"DOES NOT FOLLOW (recomputed: {told})"
             blocks.append(
                 Text(f"{line.objective}: {line.stored}, {word} from {line.windows} windows")
             )
@@ -123,6 +127,32 @@ def _line(objective: Objective, evidence: Evidence, record: VerdictRecord) -> Li
         high=_of(bounds, "high"),
         alpha_spent=evidence.alpha_spent,
         message=record.message,
+        differences=_differences(record, evidence, natural(objective, evidence, bounds))
+        if bounds is not None
+        else (),
+    )
+
+
+def _differences(record: VerdictRecord, evidence: Evidence, shown: Shown | None) -> tuple[str, ...]:
+    """The numbers that differ; those that are not finite are not stored."""
+    sums = evidence.sums
+    pairs: list[tuple[str, float | None, float | None]] = [
+        ("n", record.n, round(sums.rc)),
+        ("nReference", record.n_reference, round(sums.rr)),
+        ("windows", record.windows, sums.windows),
+    ]
+    if shown is not None:
+        low, high = (v if math.isfinite(v) else None for v in (shown.low, shown.high))
+        pairs += [
+            ("estimate", record.estimate, shown.estimate),
+            ("low", record.low, low),
+            ("high", record.high, high),
+            ("margin", record.margin, shown.margin),
+        ]
+    return tuple(
+        f"{name} stored {stored}, recomputed {recomputed}"
+        for name, stored, recomputed in pairs
+        if stored != recomputed
     )
 
 

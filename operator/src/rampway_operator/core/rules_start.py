@@ -109,7 +109,7 @@ def _checked(tick: Tick, pod: Pod) -> bool:
     )
 
 
-def on_provisioning(tick: Tick) -> Move:  # noqa: PLR0911 - one exit a thing that is missing
+def on_provisioning(tick: Tick) -> Move:
     """All planned pods can serve: ready for minReadySeconds, and one real token answered."""
     planned, can = tick.aim.pods, len(tick.candidates)
     if can < planned.candidate:
@@ -119,18 +119,37 @@ def on_provisioning(tick: Tick) -> Move:  # noqa: PLR0911 - one exit a thing tha
         return _first_deployment(tick)
     if record := missing_record(tick):
         return tick.stay(record, after=ROLLOUT_RESYNC)
-    missing = planned.baseline - len(tick.baselines) if _baseline_is_due(tick) else 0
-    if missing > 0:
-        told = f"{planned.baseline - missing} of {planned.baseline} baseline pods can serve"
-        if tick.in_phase > tick.spec.progress_deadline:
-            return tick.pause(
-                "BaselineUnavailable", f"{told} after the deadline", Phase.PROVISIONING
-            )
-        return tick.stay(told, after=HASTE)
+    held = _unmeasured(tick) or _await_baseline(tick)
+    if held is not None:
+        return held
     told = f"{can} candidate and {planned.baseline} baseline pods can serve"
     if tick.cold:
         return tick.enter(Phase.WARMING, "PodsReady", f"{told}, {len(tick.cold)} are cold")
     return pods_are_there(tick, "PodsReady", told)
+
+
+def _unmeasured(tick: Tick) -> Move | None:
+    """The pause before any weight when a live scrape lacks what an objective needs: it could never pass."""
+    missing, rollout = tick.observed.scrape.missing_metrics, tick.rollout
+    if not missing or rollout.verified_weight > 0 or rollout.approval:
+        return None
+    return tick.pause(
+        "MetricMissing",
+        f"before any traffic: the engine does not export {', '.join(missing)}",
+        Phase.PROVISIONING,
+    )
+
+
+def _await_baseline(tick: Tick) -> Move | None:
+    """What missing baseline pods lead to, if any of those that are due is missing."""
+    planned = tick.aim.pods
+    missing = planned.baseline - len(tick.baselines) if _baseline_is_due(tick) else 0
+    if missing <= 0:
+        return None
+    told = f"{planned.baseline - missing} of {planned.baseline} baseline pods can serve"
+    if tick.in_phase > tick.spec.progress_deadline:
+        return tick.pause("BaselineUnavailable", f"{told} after the deadline", Phase.PROVISIONING)
+    return tick.stay(told, after=HASTE)
 
 
 def _first_deployment(tick: Tick) -> Move:

@@ -16,7 +16,7 @@ from rampway_operator.core.spec import (
     OnFailure,
     OnUndecided,
 )
-from rampway_operator.core.state import EndReason, Phase, Verdict
+from rampway_operator.core.state import EndReason, Phase, Rollout, Verdict
 from rampway_operator.core.steps import advance, move_traffic, promote
 from rampway_operator.core.tick import ROLLOUT_RESYNC, SOON, Tick
 from rampway_operator.core.verdict import Analysed, update
@@ -165,7 +165,7 @@ def on_baking(tick: Tick) -> Move:
     rollout, analysis = tick.rollout, tick.spec.analysis
     seen, found = judge_windows(tick, final=True)
     if tick.spec.blue_green is None:
-        known = replace(seen.rollout, verdicts=_kept(tick, found))
+        known = _absolute_only(tick, seen.rollout)
         seen = replace(seen, state=replace(seen.state, rollout=known))
     enforced = analysis.mode is AnalysisMode.ENFORCE
     if found.outcome is Verdict.FAIL and enforced:
@@ -189,13 +189,24 @@ def on_baking(tick: Tick) -> Move:
             return seen.pause("NotApproved", told, Phase.BAKING)
 
 
-def _kept(tick: Tick, found: Analysed) -> tuple[Any, ...]:
-    """The verdicts of comparisons stay as the last analysis left them: nothing is compared any more."""
+def _absolute_only(tick: Tick, judged: Rollout) -> Rollout:
+    """`judged` with comparisons as the last analysis left them, for nothing is compared any more.
+
+    Their evidence stays with their verdicts, or these would not follow from it.
+    """
     absolute = {o.name for o in tick.spec.analysis.objectives if o.comparison is None}
-    before = {record.objective: record for record in tick.rollout.verdicts}
-    return tuple(
-        record if record.objective in absolute else before.get(record.objective, record)
-        for record in found.verdicts
+    verdicts = {record.objective: record for record in tick.rollout.verdicts}
+    evidence = {item.objective: item for item in tick.rollout.evidence}
+    return replace(
+        judged,
+        verdicts=tuple(
+            record if record.objective in absolute else verdicts.get(record.objective, record)
+            for record in judged.verdicts
+        ),
+        evidence=tuple(
+            item if item.objective in absolute else evidence.get(item.objective, item)
+            for item in judged.evidence
+        ),
     )
 
 
