@@ -234,13 +234,16 @@ def test_given_any_moment_when_aborted_then_stable_serves_and_no_capacity_is_los
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_given_a_crash_at_any_write_when_restarted_then_the_end_is_the_same(before: bool) -> None:
+@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.slow)])
+def test_given_a_crash_at_any_write_when_restarted_then_the_end_is_the_same(
+    stride: int, before: bool
+) -> None:
     w = deployed(fields={"bake": "2m"}, analysis={"interval": "15s", "objectives": [ABSOLUTE]})
     w.set_image("v2")
     first = w.writes
     whole = replace_world(w)
     whole.until_settled()
-    for at in range(first + 1, whole.writes + 1, 7):
+    for at in range(first + 1, whole.writes + 1, stride):
         crashed = replace_world(w)
         crashed.crash_at, crashed.crash_before = at, before
         crashed.until_settled()
