@@ -440,6 +440,19 @@ def test_given_candidates_at_the_margin_when_many_rollouts_run_then_few_are_pass
     assert passed <= 60 * 0.2 + 6
 
 
+def test_given_no_slow_request_of_the_candidate_when_it_is_shown_then_it_is_faster_and_not_free() -> (
+    None
+):
+    """A score of 0 is what few requests show; `candidate 0.00x` would claim that they took no time."""
+    _, found = after(spec(TAIL), windows(20, slow=0.01))
+    (record,) = found.verdicts
+    assert found.evidence[0].sums.xc == 0.0
+    assert record.estimate is not None
+    assert record.high is not None
+    assert 0.05 < record.estimate < 1.0
+    assert record.estimate <= record.high
+
+
 def test_given_worse_and_worse_candidates_when_they_are_judged_then_the_estimate_only_grows() -> (
     None
 ):

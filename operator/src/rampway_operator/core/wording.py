@@ -84,10 +84,11 @@ def _ratio(objective: Objective, evidence: Evidence, found: Bounds) -> Shown:
     low_edge, high_edge = evidence.reference_edge or 1.0, evidence.candidate_edge or 1.0
     allowed = high_edge / low_edge
     own, same = sums.sr / sums.v, sums.same / sums.v
-    # Half an observation stands for none, or a few requests would show as a ratio of thousands.
+    # Half an observation stands for none, or a few requests would show as a ratio of thousands, or of 0.
     typical = max(0.05, math.log(allowed)) if objective.tail is not None else 1.0
     half = 0.5 * typical / sums.nr
     own, same = max(own, half), max(same, half / 2.0)
+    least = 0.5 * typical / sums.nc
     # No tail is heavier than one without a mean, whatever few requests say.
     power = min(1.0, math.log(allowed) / math.log(own / same)) if own > same else 1.0
 
@@ -97,7 +98,7 @@ def _ratio(objective: Objective, evidence: Evidence, found: Bounds) -> Shown:
             return 0.0
         return min(_LIMIT, allowed * math.pow(score / own, power))
 
-    estimate = ratio(found.estimate)
+    estimate = ratio(max(found.estimate, min(found.high, least - own)))
     return Shown(
         estimate,
         ratio(found.low),
