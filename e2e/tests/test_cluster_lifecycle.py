@@ -102,6 +102,15 @@ def test_given_the_subnets_of_a_running_cluster_when_up_then_another_index_is_as
         lifecycle.up(Layout("t", 4), CONTROL_PLANE)
 
 
+@pytest.fixture
+def heard_signals() -> Iterator[None]:
+    """Children hear SIGINT, also when the tests run behind a shell's `&`, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_signals")
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_given_a_start_that_is_interrupted_when_it_ends_then_nothing_is_left(
     layout: Layout, sign: signal.Signals

@@ -31,9 +31,9 @@ KEEP_ALIVE_SECONDS = 75.0
 READ_SECONDS = 10.0
 """A request's head and body must have come within this time."""
 MAX_HEADERS, MAX_HEADER_BYTES = 64, 16 * 1024
-LINGER_SECONDS = 1.0
-"""How long a connection must have been idle before a draining server closes it: a client that got
-its answer just now may send its next request at once."""
+LINGER_SECONDS = 4.0
+"""How long a connection must have been idle before a draining server closes it. Whoever sends in the
+moment of the close loses the request, and a client on a busy machine pauses for a second unasked."""
 POLL_SECONDS = 0.05
 BACKLOG = 2048
 
