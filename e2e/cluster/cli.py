@@ -10,10 +10,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from cluster import engines, gobuild, images, lifecycle, loading, prerequisites, processes
+from cluster import engines, gateway, gobuild, images, lifecycle, loading, prerequisites, processes
 from cluster.commands import run
 from cluster.errors import ClusterError
 from cluster.layout import INDEXES, Layout, bin_folder
+from cluster.versions import BINARIES, GATEWAY_BINARIES, Binary
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,19 +38,25 @@ def main(argv: Sequence[str]) -> int:
     return status or 0
 
 
-def _build(_: argparse.Namespace) -> None:
-    gobuild.build()
+def _build(arguments: argparse.Namespace) -> None:
+    gobuild.build(_programs(gateway=arguments.with_gateway))
+
+
+def _programs(*, gateway: bool) -> tuple[Binary, ...]:
+    return BINARIES + (GATEWAY_BINARIES if gateway else ())
 
 
 def _up(arguments: argparse.Namespace) -> None:
     prerequisites.require_root_on_linux()
     prerequisites.refuse_kubernetes_node()
     prerequisites.ensure_programs(prerequisites.CLUSTER_PROGRAMS)
-    gobuild.build()
-    asked = lifecycle.Settings(
-        arguments.index or 0, node=not arguments.control_plane, audit=arguments.audit_log
-    )
     known = lifecycle.settings_of(Layout(arguments.name))
+    wants_gateway = arguments.with_gateway or bool(known and known.gateway)
+    gobuild.build(_programs(gateway=wants_gateway))
+    asked = lifecycle.Settings(
+        arguments.index or 0, node=not arguments.control_plane, audit=arguments.audit_log,
+        gateway=arguments.with_gateway,
+    )  # fmt: skip
     index = known.index if known and arguments.index is None else asked.index
     lifecycle.up(Layout(arguments.name, index), asked)
 
@@ -87,6 +94,9 @@ def _env(arguments: argparse.Namespace) -> None:
         "NODE_IP": layout.node_ip,
         "HOST_IP": layout.host_ip,
     }
+    settings = lifecycle.settings_of(layout)
+    if settings and settings.gateway:
+        values["GATEWAY"] = gateway.url(layout)
     if layout.audit_log.exists():
         values["AUDIT_LOG"] = str(layout.audit_log)
     for name, value in values.items():
@@ -126,9 +136,13 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=function)
         return added
 
-    command("build", _build, "build the programs (13 min from nothing, 0 s when built)")
+    build = command("build", _build, "build the programs (13 min from nothing, 0 s when built)")
     up = command("up", _up, "build what is missing and start; does nothing when all is well")
     up.add_argument("--control-plane", action="store_true", help="API server only, no node")
+    for added in (build, up):
+        added.add_argument(
+            "--with-gateway", action="store_true", help="Traefik and the Gateway API, too"
+        )
     up.add_argument("--audit-log", action="store_true", help="record every write, see `env`")
     up.add_argument(
         "--index", type=int, choices=INDEXES, help="subnets to use; default 0, or as it runs"

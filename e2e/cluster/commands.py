@@ -23,13 +23,15 @@ def run(
     remedy: str,
     stdin: str | bytes | None = None,
     timeout_s: float = 120,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> str:
     """The standard output of a command that succeeded; raises ClusterError with its last lines."""
     words = [str(word) for word in argv]
     data = stdin.encode() if isinstance(stdin, str) else stdin
     try:
         done = subprocess.run(
-            words, input=data, capture_output=True, timeout=timeout_s, check=False
+            words, input=data, capture_output=True, timeout=timeout_s, check=False, cwd=cwd, env=env
         )
     except FileNotFoundError:
         raise ClusterError(f"{words[0]} is not installed", remedy) from None

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster import gateway_build
 from cluster.commands import run, stream
 from cluster.layout import bin_folder, cache_folder
 from cluster.prerequisites import COMPILER_PROGRAMS, ensure_programs, require_disk, require_go
@@ -23,7 +24,14 @@ from cluster.versions import BINARIES, GO_MINIMUM, Binary
 
 CORES_MEASURED = 2
 GO_CACHES = ("GOCACHE", "GOMODCACHE")
-BUILD_GIB = {"kubernetes": 12.0, "helm": 4.0, "etcd": 3.0, "coredns": 4.0, "pause": 0.1}
+BUILD_GIB = {
+    "kubernetes": 12.0,
+    "helm": 4.0,
+    "etcd": 3.0,
+    "coredns": 4.0,
+    "pause": 0.1,
+    "traefik": 6.0,
+}
 REMEDY = "read the lines above; run the same command again to continue where it stopped"
 
 
@@ -52,8 +60,10 @@ def is_built(binary: Binary) -> bool:
 def fingerprint(binary: Binary) -> str:
     """The version and a hash of everything committed that decides the binary."""
     digest = hashlib.sha256(json.dumps([binary.package, binary.stamps]).encode())
-    for file in sorted(binary.folder.iterdir()):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    for file in sorted(path for path in binary.folder.rglob("*") if path.is_file()):
+        digest.update(
+            str(file.relative_to(binary.folder)).encode() + b"\0" + file.read_bytes() + b"\0"
+        )
     return f"{binary.version} {digest.hexdigest()[:32]}\n"
 
 
@@ -104,12 +114,25 @@ def _build_one(binary: Binary) -> None:
         ):
             stream(
                 argv, on_line=output.read, remedy=REMEDY, log=logs / f"build-{binary.name}.log",
-                cwd=binary.folder, env=_go_environment(),
+                cwd=_folder(binary), env=_go_environment(),
             )  # fmt: skip
+        if binary.component == "traefik":
+            gateway_build.keep_crds(_assembled(), _go_environment())
         made.rename(folder / binary.name)
     finally:
         made.unlink(missing_ok=True)
     _stamp_file(binary).write_text(fingerprint(binary))
+
+
+def _folder(binary: Binary) -> Path:
+    """Where it is built: in its committed module, or in one that is put together from it."""
+    if binary.component == "traefik":
+        return gateway_build.assemble(_assembled(), _go_environment())
+    return binary.folder
+
+
+def _assembled() -> Path:
+    return _go_caches() / "traefik"
 
 
 def _go_command(binary: Binary, made: Path) -> list[str | Path]:

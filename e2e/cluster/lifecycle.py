@@ -14,13 +14,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from types import FrameType
 
-from cluster import api, cgroups, controlplane, dns, network, node, pki, processes, teardown
+from cluster import (
+    api,
+    cgroups,
+    controlplane,
+    dns,
+    gateway,
+    network,
+    node,
+    pki,
+    processes,
+    teardown,
+)
 from cluster.errors import ClusterError
 from cluster.layout import Layout
 from cluster.progress import heartbeat, say
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
 NODE = ("containerd", "kube-scheduler", "kubelet", "kube-proxy", "coredns")
+GATEWAY = ("traefik",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +42,16 @@ class Settings:
     index: int = 0
     node: bool = True
     audit: bool = False
+    gateway: bool = False
 
     def with_more(self, asked: Settings) -> Settings:
         """What runs stays, what is asked for is added."""
-        return Settings(self.index, self.node or asked.node, self.audit or asked.audit)
+        return Settings(
+            self.index,
+            self.node or asked.node,
+            self.audit or asked.audit,
+            self.gateway or asked.gateway,
+        )
 
 
 def settings_of(layout: Layout) -> Settings | None:
@@ -80,12 +98,15 @@ def down(layout: Layout) -> None:
 
 def missing(layout: Layout, settings: Settings) -> str:
     """The first thing that keeps the cluster from serving; empty when it is healthy."""
-    for name in CONTROL_PLANE + (NODE if settings.node else ()):
+    gateways = GATEWAY if settings.gateway else ()
+    for name in CONTROL_PLANE + (NODE if settings.node else ()) + gateways:
         if not processes.lives(layout, name):
             return f"{name} does not run"
     checks = [api.control_plane_missing]
     if settings.node:
         checks += [api.node_missing, api.dns_missing]
+    if settings.gateway:
+        checks.append(gateway.missing)
     return next((reason for check in checks if (reason := check(layout))), "")
 
 
@@ -111,6 +132,11 @@ def _start(layout: Layout, settings: Settings) -> None:
     if settings.node:
         with heartbeat("starting the node", expected_s=6):
             _start_node(layout)
+    if settings.gateway:
+        with heartbeat("starting the gateway", expected_s=3):
+            gateway.apply(layout)
+            processes.ensure(layout, gateway.traefik(layout))
+            _wait(layout, "the gateway", gateway.missing, ("kube-apiserver", "traefik"))
     # Last: the controllers need some seconds of their own.
     _wait(layout, "the controllers", api.control_plane_missing, CONTROL_PLANE)
     say(f"cluster {layout.name} is up: KUBECONFIG={layout.kubeconfig()}")

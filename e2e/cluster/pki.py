@@ -44,6 +44,7 @@ def identities(layout: Layout) -> tuple[Identity, ...]:
                  ("DNS:node-0", f"IP:{layout.node_ip}")),
         Identity("kube-proxy", "system:kube-proxy", "kubernetes"),
         Identity("coredns", "system:coredns", "kubernetes"),
+        Identity("traefik", "system:traefik", "kubernetes"),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ ETCD = "3.7.3"
 HELM = "4.3.1"
 COREDNS = "1.15.0"
 PAUSE = "1"
+TRAEFIK = "3.7.13"
 GO_MINIMUM = (1, 26)
 
 SOURCES = Path(__file__).parent / "go"
@@ -59,3 +60,8 @@ BINARIES = (
     ),
     Binary("coredns", COREDNS, "coredns", ".", 90),
 )  # fmt: skip
+
+GATEWAY_BINARIES = (
+    Binary("traefik", TRAEFIK, "traefik", "github.com/traefik/traefik/v3/cmd/traefik", 300),
+)
+"""Built and started only when asked for."""

@@ -103,6 +103,7 @@ class Client:
                 prompt_tokens=seen.prompt_tokens,
                 cached_tokens=seen.cached_tokens,
                 error=error,
+                session=chat.session_id,
             )
         )
         return None if error else seen.text

@@ -26,6 +26,7 @@ class Outcome:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     error: str = ""
+    session: str = ""
 
 
 def quantile(values: list[float], q: float) -> float | None:

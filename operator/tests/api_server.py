@@ -144,6 +144,8 @@ class ApiServer:
         if verb == "create":
             return self._create(plural, namespace, body)
         found = self.objects.get(place)
+        if request.content_type == "application/apply-patch+yaml":
+            return self._apply(request, place, found, body)
         if found is None:
             return _failure(404, f'{plural} "{name}" not found')
         if verb == "get":
@@ -163,6 +165,19 @@ class ApiServer:
             return _failure(409, "already exists", reason="AlreadyExists")
         body["metadata"]["namespace"] = namespace
         return web.json_response(self.put(plural, body), status=201)
+
+    def _apply(
+        self, request: web.Request, place: Place, found: Object | None, body: Object
+    ) -> web.Response:
+        """Server-side apply of one manager that owns all of an object, or nothing of it."""
+        uid = body["metadata"].pop("uid", None)
+        if uid is not None and (found is None or found["metadata"]["uid"] != uid):
+            return _failure(409, "uid mismatch")
+        if found is None:
+            return self._create(place[0], place[1], body)
+        if request.query.get("force") != "true":
+            return _failure(409, "conflict with another field manager")
+        return self._patch(place, found, body, "")
 
     def _patch(self, place: Place, found: Object, body: Object, subresource: str) -> web.Response:
         version = body.get("metadata", {}).pop("resourceVersion", None)

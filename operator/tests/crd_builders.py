@@ -212,7 +212,17 @@ FULL: dict[str, Any] = {
         "onTimeout": "Proceed",
     },
     "traffic": {
-        "provider": {"service": {}},
+        "provider": {
+            "gatewayAPI": {
+                "parentRefs": [
+                    {"name": "public", "namespace": "gateways", "sectionName": "web", "port": 443}
+                ],
+                "hostnames": ["chat.example.com"],
+                "path": "/v1",
+                "timeouts": {"request": "10m"},
+            }
+        },
+        "affinity": {"type": "Header", "header": {"name": "x-session-id"}},
         "verify": {"maxDelay": "30s"},
         "drain": {"mode": "UntilIdle", "timeout": "5m"},
     },

@@ -35,6 +35,7 @@ NAMESPACED = [
     ({""}, {"pods"}, ["get", "list", "watch", "patch", "delete"]),
     ({"policy"}, {"poddisruptionbudgets"}, ["get", "list", "create", "patch", "delete"]),
     ({"discovery.k8s.io"}, {"endpointslices"}, ["list"]),
+    ({"gateway.networking.k8s.io"}, {"httproutes"}, ["get", "create", "patch", "delete"]),
     ({""}, {"events"}, ["create"]),
 ]
 """Everything that the operator may do where it serves. A change here is a change of its power."""

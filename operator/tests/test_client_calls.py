@@ -10,7 +10,7 @@ from api_server import ApiServer, Fault
 
 from rampway_operator.cluster import client as client_module
 from rampway_operator.cluster.client import Client, connect, context_namespace
-from rampway_operator.cluster.resources import CONFIG_MAPS, INFERENCE_DEPLOYMENTS, PODS
+from rampway_operator.cluster.resources import CONFIG_MAPS, HTTP_ROUTES, INFERENCE_DEPLOYMENTS, PODS
 from rampway_operator.errors import (
     ApiError,
     Conflict,
@@ -208,3 +208,29 @@ async def test_given_writes_when_counted_then_by_verb_and_kind(
     await client.merge_patch(CONFIG_MAPS, "prod", "a", {"data": {"k": "v"}})
     await client.get(CONFIG_MAPS, "prod", "a")
     assert dict(client.writes) == {("create", "configmaps"): 1, ("patch", "configmaps"): 1}
+
+
+async def test_given_server_side_apply_when_repeated_then_the_object_is_not_written_again(
+    server: ApiServer, client: Client
+) -> None:
+    made = await client.apply(HTTP_ROUTES, "prod", "a", route("a"), force=False)
+    body = route("a", uid=made["metadata"]["uid"])
+    again = await client.apply(HTTP_ROUTES, "prod", "a", body, force=True)
+    assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+async def test_given_a_strangers_object_when_applied_as_a_new_one_then_conflict_and_it_stays(
+    server: ApiServer, client: Client
+) -> None:
+    server.put("httproutes", {"metadata": {"name": "a"}, "spec": {"rules": ["theirs"]}})
+    with pytest.raises(Conflict):
+        await client.apply(HTTP_ROUTES, "prod", "a", route("a"), force=False)
+    with pytest.raises(Conflict):
+        await client.apply(HTTP_ROUTES, "prod", "a", route("a", uid="of-ours"), force=True)
+    found = server.get("httproutes", "a")
+    assert found is not None
+    assert found["spec"] == {"rules": ["theirs"]}
+
+
+def route(name: str, **metadata: str) -> dict[str, object]:
+    return {"metadata": {"name": name, **metadata}, "spec": {"rules": ["ours"]}}

@@ -185,7 +185,11 @@ CASES += [
     ({"analysis.objectives": [{"metric": "TTFT", "tail": "0.9"}]}, "objectives[0].name: is missing"),
     ({"preflight.requirements": {"cuda": ">=12"}}, "unknown field 'cuda'"),
     ({"preflight.onFailure": {"badRevision": "Ignore"}}, "does not match"),
-    ({"traffic.provider": {"gatewayAPI": {}}}, "unknown field 'gatewayAPI'"),
+    ({"traffic.provider": {"gatewayAPI": {}}}, "gatewayAPI.parentRefs: is empty"),
+    ({"traffic.provider": {"gatewayApi": {}}}, "unknown field 'gatewayApi'"),
+    ({"traffic.provider": {"service": {}, "gatewayAPI": {"parentRefs": [{"name": "g"}]}}}, "need one of them"),
+    ({"traffic.affinity": {"type": "Header", "header": {"name": "x-session-id"}}}, "Header needs provider.gatewayAPI"),
+    ({"traffic": {"provider": {"gatewayAPI": {"parentRefs": [{"name": "g"}]}}, "affinity": {"type": "Header"}}}, "header.name: is missing"),
     ({"disruption.podDisruptionBudget": {"maxUnavailable": -1}}, "number of pods"),
 ]  # fmt: skip
 

@@ -44,7 +44,11 @@ LEAVES = [path for path, inner in schema_paths(SPEC_SCHEMA) if "properties" not 
 
 
 def hit_rate_spec() -> dict[str, Any]:
-    return {**MINIMAL, "analysis": {"source": {"direct": {}}, "objectives": [HIT_RATE]}}
+    return {
+        **MINIMAL,
+        "analysis": {"source": {"direct": {}}, "objectives": [HIT_RATE]},
+        "traffic": {"provider": {"service": {}}},
+    }
 
 
 def blue_green_spec() -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import re
 import types
 import typing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -206,5 +206,13 @@ def filled(kind: Any) -> Any:
         return {filled(arguments[0]): filled(arguments[1])}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return next(iter(kind))
-    samples = {str: "a", int: 1, float: 0.1234567890123, bool: True, datetime: NOW, Any: "a"}
+    samples = {
+        str: "a",
+        int: 1,
+        float: 0.1234567890123,
+        bool: True,
+        datetime: NOW,
+        timedelta: timedelta(seconds=1),
+        Any: "a",
+    }
     return samples[kind]

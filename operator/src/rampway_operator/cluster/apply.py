@@ -21,6 +21,7 @@ from rampway_operator.cluster.pod_http import PodHttp
 from rampway_operator.cluster.readings import controller_uid
 from rampway_operator.cluster.resources import (
     BY_KIND,
+    HTTP_ROUTES,
     INFERENCE_DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -31,6 +32,7 @@ from rampway_operator.cluster.warmup import Tokens, Warmup
 from rampway_operator.core import names
 from rampway_operator.core.actions import (
     Action,
+    ApplyRoute,
     ClearCommand,
     CreateObject,
     DeleteObject,
@@ -82,6 +84,8 @@ class Applier:
         match action:
             case CreateObject():
                 await self._create(action)
+            case ApplyRoute():
+                await self._apply_route(action)
             case DeleteObject():
                 await self._delete(action.kind, action.name, action.uid)
             case DeletePod():
@@ -113,6 +117,14 @@ class Applier:
             if controller_uid(existing) != self.observed.uid:
                 log.warning("name is taken by someone else", kind=action.kind, name=action.name)
                 self.memory.foreign.add(f"{action.kind}/{action.name}")
+
+    async def _apply_route(self, action: ApplyRoute) -> None:
+        manifest = copy.deepcopy(action.manifest)
+        if action.uid:
+            manifest["metadata"]["uid"] = action.uid
+        await self.client.apply(
+            HTTP_ROUTES, self.observed.namespace, action.name, manifest, force=bool(action.uid)
+        )
 
     async def _delete(self, kind: str, name: str, uid: str) -> None:
         await self.client.delete(BY_KIND[kind], self.observed.namespace, name, uid=uid)

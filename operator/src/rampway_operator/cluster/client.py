@@ -63,6 +63,13 @@ _BAD_KUBECONFIG: Final = (
     AttributeError,
 )
 """The library assumes a well-formed file and fails in many ways on others."""
+METHODS: Final = {
+    "create": ("POST", "application/json"),
+    "patch": ("PATCH", "application/merge-patch+json"),
+    "apply": ("PATCH", "application/apply-patch+yaml"),
+    "delete": ("DELETE", "application/json"),
+}
+"""Verb of this module to HTTP method and content type; JSON is YAML, too."""
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -116,6 +123,17 @@ class Client:
         path = resource.path(namespace, name, subresource)
         return await self._write("patch", resource, path, body)
 
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, body: Object, *, force: bool
+    ) -> Object:
+        """Server-side apply of all that `body` names, as the one field manager of this operator.
+
+        A `metadata.uid` in `body` is a precondition. Without `force` a field of another manager is a
+        Conflict. An identical apply writes nothing.
+        """
+        path = resource.path(namespace, name)
+        return await self._write("apply", resource, path, body, force=force)
+
     async def delete(
         self,
         resource: Resource,
@@ -164,23 +182,32 @@ class Client:
                 await asyncio.sleep(max(pause, min(error.retry_after, LONGEST_RETRY_AFTER)))
         return await self._call("GET", path, accept=accept)
 
-    async def _write(self, verb: str, resource: Resource, path: str, body: Object) -> Object:
+    async def _write(
+        self, verb: str, resource: Resource, path: str, body: Object, *, force: bool = False
+    ) -> Object:
         """Writes are sent once: whoever asked reads again and decides again when one fails."""
         self.writes[verb, resource.plural] += 1
         self.on_write(verb, resource.plural)
-        method = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}[verb]
+        method, content = METHODS[verb]
         query = "" if verb == "delete" else f"?fieldManager={FIELD_MANAGER}"
-        return await self._call(method, path + query, body)
+        query += "&force=true" if force else ""
+        return await self._call(method, path + query, body, content=content)
 
     async def _call(
-        self, method: str, path: str, body: Object | None = None, *, accept: str = ""
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        accept: str = "application/json",
+        content: str = "application/json",
     ) -> Object:
-        api = await self._connected()
+        api, headers = await self._connected(), {"Accept": accept, "Content-Type": content}
         try:
-            return await _request(api, method, path, body, accept)
+            return await _request(api, method, path, body, headers)
         except Unauthorized:
             await self._drop(api)
-        return await _request(await self._connected(), method, path, body, accept)
+        return await _request(await self._connected(), method, path, body, headers)
 
     async def _connected(self) -> ApiClient:
         async with self._login_lock:
@@ -202,11 +229,9 @@ class Client:
 
 
 async def _request(
-    api: ApiClient, method: str, path: str, body: Object | None, accept: str
+    api: ApiClient, method: str, path: str, body: Object | None, wanted: dict[str, str]
 ) -> Object:
-    headers = {"Accept": accept or "application/json", "Content-Type": "application/json"}
-    if method == "PATCH":
-        headers["Content-Type"] = "application/merge-patch+json"
+    headers = dict(wanted)  # the login adds its own
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
     try:
         await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rampway_operator.cluster.metrics import WindowMemory
 from rampway_operator.cluster.warmup import Prompts, Warmup
+from rampway_operator.core.observed import Served
 
 __all__ = ["Memory"]
 
@@ -19,6 +20,8 @@ class Memory:
     """Kept by key for as long as the object exists."""
 
     windows: WindowMemory = field(default_factory=WindowMemory)
+    served: Served = field(default_factory=Served)
+    """Requests by arm since the HTTPRoute last changed."""
     warmup: Warmup | None = None
     prompts: Prompts | None = None
     foreign: set[str] = field(default_factory=set)

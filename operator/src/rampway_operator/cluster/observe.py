@@ -28,6 +28,7 @@ from rampway_operator.cluster.resources import (
     SERVICES,
 )
 from rampway_operator.cluster.smoke import SmokeTests
+from rampway_operator.cluster.traffic import read_route, see_route
 from rampway_operator.cluster.warmup import PromptSetInvalid, parse_prompts
 from rampway_operator.core import names
 from rampway_operator.core.config_refs import config_digests, content
@@ -39,7 +40,6 @@ from rampway_operator.errors import NotFound
 
 __all__ = ["Observer"]
 
-SERVICE_LABEL = "kubernetes.io/service-name"
 WINDING_DOWN = frozenset({Phase.ROLLING_BACK, Phase.DRAINING})
 
 
@@ -56,6 +56,11 @@ class Observer:
     ) -> Observed:
         """The reading of one tick; `found` is the InferenceDeployment just read."""
         observed = await self._objects(found, spec, state, memory)
+        if spec.traffic.gateway is not None:
+            observed = await see_route(self.client, self.sources.http, spec, observed, memory, now)
+        elif state.route_made:
+            route, _ = await read_route(self.client, observed)
+            observed = dataclasses.replace(observed, route=route)
         uids = {pod.uid for pod in observed.pods}
         self.smoke.keep_only(uids, memory.pod_uids)
         memory.pod_uids = uids
@@ -84,7 +89,7 @@ class Observer:
             lists(SERVICES, namespace, labels=labels),
             lists(CONFIG_MAPS, namespace, labels=labels, metadata_only=True),
             lists(POD_DISRUPTION_BUDGETS, namespace, labels=labels),
-            lists(ENDPOINT_SLICES, namespace, labels=f"{SERVICE_LABEL}={name}"),
+            lists(ENDPOINT_SLICES, namespace, labels=f"{readings.SERVICE_LABEL}={name}"),
         )
         configs = await self._configs(namespace, spec)
         replica_sets = [

@@ -12,12 +12,32 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from rampway_operator.core import names
-from rampway_operator.core.observed import Arm, CheckState, InitCheck, Pod, Pool, ReplicaSet
+from rampway_operator.core.observed import (
+    Arm,
+    CheckState,
+    InitCheck,
+    ParentSeen,
+    Pod,
+    Pool,
+    ReplicaSet,
+    RouteSeen,
+)
+from rampway_operator.core.route import shares_of
 
-__all__ = ["controller_uid", "instant", "pods_from", "replica_set_from", "routed_pods"]
+__all__ = [
+    "controller_uid",
+    "endpoints_from",
+    "instant",
+    "pods_from",
+    "replica_set_from",
+    "route_from",
+    "routed_pods",
+]
 
 Object = Mapping[str, Any]
 E = TypeVar("E", bound=StrEnum)
+SERVICE_LABEL = "kubernetes.io/service-name"
+"""On EndpointSlices."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -82,6 +102,40 @@ def routed_pods(slices: Iterable[Object]) -> frozenset[str]:
         if (endpoint.get("conditions") or {}).get("ready") is not False
         and (endpoint.get("targetRef") or {}).get("kind") == "Pod"
     )
+
+
+def endpoints_from(slices: Iterable[Object], services: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Service to the pods that its EndpointSlices name as ready, of these Services."""
+    found: dict[str, list[Object]] = {name: [] for name in services}
+    for piece in slices:
+        service = (_metadata(piece).get("labels") or {}).get(SERVICE_LABEL)
+        if service in found:
+            found[service].append(piece)
+    return {name: routed_pods(pieces) for name, pieces in found.items()}
+
+
+def route_from(obj: Object) -> RouteSeen:
+    """An HTTPRoute as data."""
+    metadata, spec = _metadata(obj), obj.get("spec") or {}
+    parents = (obj.get("status") or {}).get("parents") or []
+    return RouteSeen(
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation", 0)),
+        spec=dict(spec),
+        weights=shares_of(spec),
+        parents=tuple(_parent(parent) for parent in parents),
+    )
+
+
+def _parent(parent: Object) -> ParentSeen:
+    """The oldest generation that a condition is about counts: all of them must have moved on."""
+    conditions = {c.get("type"): c for c in parent.get("conditions") or []}
+    asked = [conditions.get("Accepted", {}), conditions.get("ResolvedRefs", {})]
+    generations = [int(c.get("observedGeneration") or 0) for c in asked]
+    refused = [c for c in asked if c.get("status") != "True"]
+    told = [str(c.get("message") or c.get("reason") or "has not answered") for c in refused]
+    name = str((parent.get("parentRef") or {}).get("name", ""))
+    return ParentSeen(name, min(generations), "; ".join(told))
 
 
 def _pod_from(obj: Object, owner: ReplicaSet) -> Pod:

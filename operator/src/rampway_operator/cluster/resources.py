@@ -13,6 +13,7 @@ __all__ = [
     "CONFIG_MAPS",
     "ENDPOINT_SLICES",
     "EVENTS",
+    "HTTP_ROUTES",
     "INFERENCE_DEPLOYMENTS",
     "LEASES",
     "PODS",
@@ -57,10 +58,18 @@ ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "E
 POD_DISRUPTION_BUDGETS: Final = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"
 )
+HTTP_ROUTES: Final = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 BY_KIND: Final[dict[str, Resource]] = {
     resource.kind: resource
-    for resource in (REPLICA_SETS, PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
+    for resource in (
+        REPLICA_SETS,
+        PODS,
+        SERVICES,
+        CONFIG_MAPS,
+        POD_DISRUPTION_BUDGETS,
+        HTTP_ROUTES,
+    )
 }
 """What an action may create or delete, by its kind."""

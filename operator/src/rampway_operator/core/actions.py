@@ -12,6 +12,7 @@ from rampway_operator.core.observed import Arm
 
 __all__ = [
     "Action",
+    "ApplyRoute",
     "ClearCommand",
     "CreateObject",
     "DeleteObject",
@@ -30,6 +31,18 @@ class CreateObject:
 
     kind: str
     name: str
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRoute:
+    """Server-side apply of our HTTPRoute. `uid` is that of the one that was read, empty when there was none.
+
+    One of ours is applied by force; where there was none, a stranger's that came in between is not taken over.
+    """
+
+    name: str
+    uid: str
     manifest: dict[str, Any]
 
 
@@ -115,6 +128,7 @@ class ClearCommand:
 
 Action = (
     CreateObject
+    | ApplyRoute
     | DeleteObject
     | PatchReplicaSet
     | LabelPod

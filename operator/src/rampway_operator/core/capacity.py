@@ -100,6 +100,9 @@ def layout(spec: Spec, weight: int) -> Layout:
             together = 2 * candidate
     rotating = max(1, min(replicas, together - candidate - baseline))
     stable = max(rotating, min(replicas, limit - candidate - baseline))
+    apart = baseline > 0 or not spec.canary.baseline or weight > HALF
+    if spec.traffic.gateway is not None and apart:
+        rotating = stable  # the route has the weight: pods beyond it need not stand by
     return Layout(candidate, baseline, stable, rotating)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "child_name",
     "config_copy",
     "disruption_budget",
+    "metadata",
     "preview_name",
     "preview_service",
     "replica_set",
@@ -51,9 +52,8 @@ def selector(name: str, revision: str, pool: Pool) -> dict[str, str]:
     }
 
 
-def _metadata(
-    observed: Observed, name: str, labels: dict[str, str] | None = None
-) -> dict[str, Any]:
+def metadata(observed: Observed, name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """Name, labels and the one owner that every child of an InferenceDeployment has."""
     return {
         "name": name,
         "namespace": observed.namespace,
@@ -142,15 +142,15 @@ def _replica_set(  # noqa: PLR0913 - the fields of one manifest
     if in_rotation:
         pod_labels[names.LABEL_ROTATION] = "true"
     inner["labels"] = {"app.kubernetes.io/instance": observed.name, **pod_labels}
-    metadata = _metadata(observed, child_name(observed.name, revision.hash, pool), labels)
-    metadata["annotations"] = {
+    described = metadata(observed, child_name(observed.name, revision.hash, pool), labels)
+    described["annotations"] = {
         names.ANNOTATION_NUMBER: str(revision.number),
         names.ANNOTATION_AVOIDED_NODES: ",".join(avoided_nodes),
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
-        "metadata": metadata,
+        "metadata": described,
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
     }
 
@@ -176,9 +176,13 @@ def replica_set_patch(spec: Spec, action: PatchReplicaSet) -> dict[str, Any]:
 def revision_service(
     spec: Spec, observed: Observed, revision: str, pool: Pool = Pool.MAIN
 ) -> dict[str, Any]:
-    """The Service of one revision's own pods, or of its baseline copies; its selector never changes."""
+    """The Service of one revision's own pods, or of its baseline copies, in rotation; what an HTTPRoute points at.
+
+    Its selector never changes. Pods that are new, or about to leave, are kept out by their label.
+    """
     labels = selector(observed.name, revision, pool)
-    return _service(spec, observed, child_name(observed.name, revision, pool), labels, labels)
+    chosen = {**labels, names.LABEL_ROTATION: "true"}
+    return _service(spec, observed, child_name(observed.name, revision, pool), chosen, labels)
 
 
 def alias_service(spec: Spec, observed: Observed) -> dict[str, Any]:
@@ -208,7 +212,7 @@ def _service(
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(observed, name, labels),
+        "metadata": metadata(observed, name, labels),
         "spec": {
             "selector": chosen,
             # By name: each revision's pods may listen on another number.
@@ -227,7 +231,7 @@ def disruption_budget(spec: Spec, observed: Observed, revision: str) -> dict[str
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(observed, observed.name),
+        "metadata": metadata(observed, observed.name),
         "spec": {
             "maxUnavailable": spec.pdb_max_unavailable,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -238,18 +242,17 @@ def disruption_budget(spec: Spec, observed: Observed, revision: str) -> dict[str
 
 def check_env_map(observed: Observed, revision: str) -> dict[str, Any]:
     """The ConfigMap that brings check_env into a revision's pods: the same one for all their lives."""
-    metadata = _metadata(observed, child_name(observed.name, revision))
-    metadata["annotations"] = {names.ANNOTATION_PAYLOAD: names.PAYLOAD_CHECK_ENV}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
+    described = metadata(observed, child_name(observed.name, revision))
+    described["annotations"] = {names.ANNOTATION_PAYLOAD: names.PAYLOAD_CHECK_ENV}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described, "immutable": True}
 
 
 def config_copy(observed: Observed, revision: str, config_map: str) -> dict[str, Any]:
     """A revision's own copy of a tracked ConfigMap: its restarted pods read what they were tried with."""
-    metadata = _metadata(observed, copy_name(child_name(observed.name, revision), config_map))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata,
+        "metadata": metadata(observed, copy_name(child_name(observed.name, revision), config_map)),
         "immutable": True,
         **copy.deepcopy(observed.configs[config_map]),
     }

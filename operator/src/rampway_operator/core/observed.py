@@ -6,7 +6,7 @@ It does not know how it was read; `cluster/observe.py` gathers it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -19,10 +19,13 @@ __all__ = [
     "Histogram",
     "InitCheck",
     "Observed",
+    "ParentSeen",
     "Pod",
     "Pool",
     "ReplicaSet",
+    "RouteSeen",
     "ScrapeStatus",
+    "Served",
     "WarmupProgress",
     "Window",
 ]
@@ -196,6 +199,50 @@ class WarmupProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ParentSeen:
+    """What one gateway says of our HTTPRoute."""
+
+    name: str
+    generation: int
+    """The generation of the route that this is about."""
+    refused: str = ""
+    """Why it does not serve it (Accepted or ResolvedRefs is not True); empty when it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSeen:
+    """Our HTTPRoute as it is now."""
+
+    uid: str
+    generation: int
+    spec: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    """Service name to percent, of the rule for everybody."""
+    parents: tuple[ParentSeen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Requests by arm since the route last changed; kept in memory only, a restarted operator counts anew."""
+
+    key: str = ""
+    """What the route said when counting began."""
+    since: datetime | None = None
+    at: datetime | None = None
+    """The last reading."""
+    busy: timedelta = timedelta(0)
+    """Of the time since `since`, how much saw requests, or missed those that came until then."""
+    cut: bool = False
+    """Requests came until the route changed, and none has come since: a gateway may have dropped them all."""
+    readings: tuple[dict[Arm, int], ...] = ()
+    """New requests by arm of each reading, oldest first."""
+    marks: dict[str, float] = field(default_factory=dict)
+    """Pod UID to the requests that have ever reached it."""
+    reached: dict[str, datetime] = field(default_factory=dict)
+    """Pod UID to the reading that last saw new requests there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One tick's reading of one InferenceDeployment and everything around it."""
 
@@ -222,7 +269,14 @@ class Observed:
     pod_disruption_budget: tuple[str, str] | None = None
     """(revision hash it selects, maxUnavailable) of our PodDisruptionBudget."""
     routed: frozenset[str] = frozenset()
-    """Names of pods that the alias Service's EndpointSlices send traffic to now."""
+    """Names of pods that get traffic now: by the alias Service's EndpointSlices, or through the HTTPRoute."""
+    endpoints: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Service of ours to its ready pods; only filled where an HTTPRoute points at Services."""
+    route: RouteSeen | None = None
+    """Our HTTPRoute; None when there is none, or the provider has none."""
+    served: Served = Served()
+    served_error: str = ""
+    """Why requests could not be counted in this tick; empty when they were."""
     foreign: tuple[str, ...] = ()
     """`Kind/name` of objects that have a name of ours but another owner."""
     smoked: frozenset[str] = frozenset()

@@ -16,9 +16,9 @@ from rampway_operator.core.parse_strategy import (
     read_analysis,
     read_preflight,
     read_strategy,
-    read_traffic,
     read_warmup,
 )
+from rampway_operator.core.parse_traffic import read_traffic
 from rampway_operator.core.reader import Node
 from rampway_operator.core.rules import broken_rules
 from rampway_operator.core.spec import ConfigRef, OnChange, Spec

@@ -1,4 +1,4 @@
-"""Reads the blocks of a spec that say how a rollout goes: strategy, analysis, preflight, warm-up, traffic.
+"""Reads the blocks of a spec that say how a rollout goes: strategy, analysis, preflight, warm-up.
 
 It does not know rules that span blocks; those are in `rules.py`.
 """
@@ -34,7 +34,6 @@ from rampway_operator.core.spec import (
     Require,
     SetWeightStep,
     Step,
-    Traffic,
     Warmup,
     WarmupStep,
 )
@@ -44,7 +43,6 @@ __all__ = [
     "read_analysis",
     "read_preflight",
     "read_strategy",
-    "read_traffic",
     "read_warmup",
 ]
 
@@ -281,19 +279,4 @@ def read_warmup(node: Node) -> Warmup:
         max_requests=budget.get("requests").integer(2000, 1, 1_000_000),
         max_duration=budget.get("maxDuration").duration(timedelta(minutes=10)),
         on_timeout=node.get("onTimeout").one_of(OnUndecided, OnUndecided.PAUSE),
-    )
-
-
-def read_traffic(node: Node) -> Traffic:
-    """How traffic is moved."""
-    node.object("provider", "verify", "drain")
-    node.get("provider").object("service").get("service").object()
-    drain = node.get("drain").object("mode", "timeout")
-    drain.get("mode").text("UntilIdle", pattern="UntilIdle")
-    verify = node.get("verify").object("maxDelay")
-    return Traffic(
-        verify_max_delay=verify.get("maxDelay").duration(
-            timedelta(seconds=60), least=timedelta(seconds=1)
-        ),
-        drain_timeout=drain.get("timeout").duration(timedelta(minutes=10)),
     )

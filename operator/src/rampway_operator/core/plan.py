@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from rampway_operator.core import objects
+from rampway_operator.core import gateway, objects
 from rampway_operator.core.actions import (
     Action,
+    ApplyRoute,
     ClearCommand,
     CreateObject,
+    DeleteObject,
     DeletePod,
     LabelPod,
     PatchPodDisruptionBudget,
@@ -25,6 +27,7 @@ from rampway_operator.core.cleanup import clean_up, is_stale
 from rampway_operator.core.config_refs import copy_name, missing_configs
 from rampway_operator.core.observed import Arm, CheckState, Observed, Pool, ReplicaSet
 from rampway_operator.core.rotation import Rotation
+from rampway_operator.core.route import agrees, http_route
 from rampway_operator.core.scaling import Sizes, sizes
 from rampway_operator.core.spec import PreflightMode, Spec
 from rampway_operator.core.state import Phase, Revision
@@ -49,6 +52,7 @@ def plan(spec: Spec, observed: Observed, *, now: datetime) -> tuple[Action, ...]
     return (
         *_clear_command(observed),
         *_create(tick, wanted),
+        *_route(tick),
         *_label(tick, rotation),
         *_resize(tick, wanted),
         *_replace_pods(tick),
@@ -68,7 +72,8 @@ def _create(tick: Tick, wanted: Sizes) -> Iterator[Action]:
     observed, state = tick.observed, tick.state
     if state.stable is None and state.rollout is None:
         return
-    yield from _service(tick, observed.name)
+    if tick.spec.traffic.gateway is None:
+        yield from _service(tick, observed.name)
     preview = objects.preview_name(observed.name)
     if tick.spec.blue_green is not None and preview not in observed.services:
         yield from _new(observed, "Service", objects.preview_service(tick.spec, observed))
@@ -133,6 +138,22 @@ def _new(observed: Observed, kind: str, manifest: dict[str, object]) -> Iterator
     assert isinstance(metadata, dict), "every manifest has metadata"
     if f"{kind}/{metadata['name']}" not in observed.foreign:
         yield CreateObject(kind, metadata["name"], manifest)
+
+
+def _route(tick: Tick) -> Iterator[Action]:
+    """The HTTPRoute, once an arm can serve; nothing where the live one says the same."""
+    observed, live = tick.observed, tick.observed.route
+    taken = f"HTTPRoute/{observed.name}" in observed.foreign
+    if tick.spec.traffic.gateway is None:
+        if live is not None:
+            yield DeleteObject("HTTPRoute", observed.name, live.uid)
+        return
+    wanted = gateway.shares(tick)
+    if taken or not wanted:
+        return
+    manifest = http_route(tick.spec, observed, wanted)
+    if live is None or not agrees(live.spec, manifest["spec"]):
+        yield ApplyRoute(observed.name, live.uid if live is not None else "", manifest)
 
 
 def _label(tick: Tick, rotation: Rotation) -> Iterator[Action]:

@@ -58,6 +58,10 @@ class Preset:
     ttft: tuple[str, ...]
     inter_token: tuple[str, ...]
     e2e: tuple[str, ...]
+    arrived: tuple[Selector, ...] = ()
+    """Every request that the engine has answered in any way; the first that a scrape has is used."""
+    in_flight: tuple[str, ...] = ()
+    """Gauges of requests that it has not answered yet; all that a scrape has are summed."""
 
 
 NEEDS: MappingProxyType[Metric, tuple[Quantity, ...]] = MappingProxyType(
@@ -86,6 +90,8 @@ _RAMPWAY = Preset(
     ttft=("rampway_ttft_seconds",),
     inter_token=("rampway_inter_token_latency_seconds",),
     e2e=("rampway_e2e_latency_seconds",),
+    arrived=(Selector("rampway_requests_total"),),
+    in_flight=("rampway_requests_running", "rampway_requests_waiting"),
 )
 
 _VLLM = Preset(
@@ -119,6 +125,11 @@ _VLLM = Preset(
     ttft=("vllm:time_to_first_token_seconds",),
     inter_token=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
     e2e=("vllm:e2e_request_latency_seconds",),
+    arrived=(
+        Selector("http_requests_total", (_API, _POST)),
+        Selector("vllm:request_success_total"),
+    ),
+    in_flight=("vllm:num_requests_running", "vllm:num_requests_waiting"),
 )
 
 _SGLANG_HTTP = (("endpoint", ("/v1/", "/generate")), _POST)
@@ -139,6 +150,11 @@ _SGLANG = Preset(
     ttft=("sglang:time_to_first_token_seconds",),
     inter_token=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
     e2e=("sglang:e2e_request_latency_seconds",),
+    arrived=(
+        Selector("sglang:http_responses_total", _SGLANG_HTTP),
+        Selector("sglang:num_requests_total"),
+    ),
+    in_flight=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
 )
 
 _TENSORRT_LLM = Preset(
@@ -150,6 +166,7 @@ _TENSORRT_LLM = Preset(
     # One observation a request (its mean), not one a token: comparable between arms all the same.
     inter_token=("trtllm_time_per_output_token_seconds",),
     e2e=("trtllm_e2e_request_latency_seconds",),
+    arrived=(Selector("trtllm_request_success_total"),),
 )
 
 PRESETS: MappingProxyType[EngineType, Preset] = MappingProxyType(

@@ -50,14 +50,16 @@ def choose(spec: Spec, observed: Observed, now: datetime) -> Rotation:
         switching = _arrived(observed, candidate_in) < wanted.candidate
     baseline_in = baselines[: wanted.baseline]
     needed = spec.replicas - unavailable(spec)
-    missing = needed - _arrived(observed, candidate_in, baseline_in)
+    beside = [p for p in (*candidate_in, *baseline_in) if _is_reached(spec, observed, p)]
+    missing = needed - _arrived(observed, beside)
     keep = serving if switching and not _has_switched(observed) else min(serving, missing)
     stable_in = stables[: max(0, wanted.stable_in_rotation, keep)]
-    missing -= _arrived(observed, stable_in)
+    missing -= _at_hand(spec, observed, stable_in)
     baseline_in = _fill(baselines, baseline_in, missing)
-    missing = needed - _arrived(observed, stable_in, baseline_in, candidate_in)
+    missing = needed - _at_hand(spec, observed, stable_in, baseline_in)
+    missing -= _arrived(observed, candidate_in)
     # Failing requests are better than none that can be answered at all.
-    if not _is_hard(observed) or not _arrived(observed, stable_in, baseline_in):
+    if not _is_hard(observed) or not _at_hand(spec, observed, stable_in, baseline_in):
         candidate_in = _fill(candidates, candidate_in, missing)
     return _rotation(stable_in, candidate_in, baseline_in)
 
@@ -73,9 +75,25 @@ def _has_switched(observed: Observed) -> bool:
     return rollout is not None and rollout.verified_weight > 0
 
 
+def _is_reached(spec: Spec, observed: Observed, pod: Pod) -> bool:
+    """Whether requests have come to a pod: behind a gateway, weight in the route alone relieves no stable pod."""
+    return spec.traffic.gateway is None or pod.uid in observed.served.reached
+
+
 def _arrived(observed: Observed, *groups: list[Pod]) -> int:
     """How many of these pods get traffic already: only they can stand in for one that leaves."""
     return sum(p.ready and p.name in observed.routed for pods in groups for p in pods)
+
+
+def _at_hand(spec: Spec, observed: Observed, *groups: list[Pod]) -> int:
+    """How many pods of stable's revision can take what the candidate gives up.
+
+    Behind a gateway that is a ready endpoint: nothing arrives at it before the route gives it weight.
+    """
+    if spec.traffic.gateway is None:
+        return _arrived(observed, *groups)
+    there = frozenset[str]().union(*observed.endpoints.values())
+    return sum(p.ready and p.name in there for pods in groups for p in pods)
 
 
 def _fill(pods: list[Pod], chosen: list[Pod], missing: int) -> list[Pod]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from rampway_operator.core import gateway
 from rampway_operator.core.capacity import surge
 from rampway_operator.core.conditions import failed_now
 from rampway_operator.core.config_refs import missing_configs
@@ -18,7 +19,7 @@ from rampway_operator.core.revision import run_digest, strategy_of
 from rampway_operator.core.rules_blue_green import missing_record
 from rampway_operator.core.spec import PreflightMode
 from rampway_operator.core.state import EndReason, Phase, Revision, Rollout
-from rampway_operator.core.steps import pods_are_there
+from rampway_operator.core.steps import pods_are_there, unverified
 from rampway_operator.core.tick import IDLE_RESYNC, ROLLOUT_RESYNC, SETTLED_RESYNC, Tick
 from rampway_operator.core.view import lacks_capacity, weight_before
 
@@ -147,7 +148,16 @@ def _await_baseline(tick: Tick) -> Move | None:
     if missing <= 0:
         return None
     told = f"{planned.baseline - missing} of {planned.baseline} baseline pods can serve"
-    if tick.in_phase > tick.spec.progress_deadline:
+    waited = tick.in_phase
+    if tick.spec.traffic.gateway is not None and tick.rollout.desired_weight > 0:
+        # Stable makes room for the baseline once requests reach the candidate.
+        traffic = gateway.check(tick)
+        if traffic.overdue:
+            return unverified(tick, traffic.told)
+        if not tick.observed.served.busy:
+            return tick.stay(f"{told}; no requests come", after=HASTE)
+        waited = min(waited, tick.observed.served.busy)
+    if waited > tick.spec.progress_deadline:
         return tick.pause("BaselineUnavailable", f"{told} after the deadline", Phase.PROVISIONING)
     return tick.stay(told, after=HASTE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rampway_operator.core import gateway
 from rampway_operator.core.capacity import expressed, weight_note
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
@@ -17,46 +18,54 @@ from rampway_operator.core.spec import (
     OnUndecided,
 )
 from rampway_operator.core.state import EndReason, Phase, Rollout, Verdict
-from rampway_operator.core.steps import advance, move_traffic, promote
+from rampway_operator.core.steps import advance, move_traffic, promote, unverified
 from rampway_operator.core.tick import ROLLOUT_RESYNC, SOON, Tick
 from rampway_operator.core.verdict import Analysed, update
-from rampway_operator.core.view import weight_before
+from rampway_operator.core.verification import Check
 
 __all__ = ["fail", "judge_windows", "on_analyzing", "on_baking", "on_shifting"]
 
 
 def on_shifting(tick: Tick) -> Move:
     """Verified: the endpoints that get traffic are exactly the pods that should, and all of them are there."""
-    wanted, rollout = tick.aim.rotation, tick.rollout
     missing = tick.aim.pods.candidate - len(tick.candidates)
     if missing > tick.unproven:
         return move_traffic(
-            tick, rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
+            tick, tick.rollout.desired_weight, "PodsLost", "a candidate pod cannot serve any more"
         )
-    rotation = tick.rotation()
+    found = _endpoints(tick)
+    if found.verified and tick.spec.traffic.gateway is not None:
+        found = gateway.check(tick)
+    if found.verified:
+        return _verified(tick, found)
+    if tick.state.stable is None:
+        if tick.in_phase > tick.spec.progress_deadline:
+            return tick.roll_back(EndReason.PROGRESS_DEADLINE_EXCEEDED, found.told)
+        return tick.stay(found.told, after=SOON)
+    if not found.overdue:
+        return tick.stay(found.told, after=SOON)
+    return unverified(tick, found.told)
+
+
+def _endpoints(tick: Tick) -> Check:
+    """Whether the endpoints that get traffic are those that shall; without a gateway they are the weight."""
+    wanted, rotation, rollout = tick.aim.rotation, tick.rotation(), tick.rollout
     complete = (
         len(rotation.candidate) >= wanted.candidate and len(rotation.baseline) >= wanted.baseline
     )
     agreed = tick.observed.routed == rotation.ready and _labelled(tick, rotation.names)
     if complete and agreed and rotation.candidate:
-        return _verified(tick, len(rotation.candidate & rotation.ready), len(rotation.ready))
+        candidates, together = len(rotation.candidate & rotation.ready), len(rotation.ready)
+        weight = expressed(candidates, together)
+        told = f"candidate has {candidates} of {together} endpoints, {weight} % of the traffic"
+        note = weight_note(rollout.desired_weight, candidates, together)
+        return Check(told, verified=True, weight=weight, note=note)
     extra = len(tick.observed.routed - rotation.ready)
-    to_come = len(rotation.ready - tick.observed.routed)
-    told = f"traffic to agree with {rollout.desired_weight} %: {to_come} endpoints to come, {extra} to go"
-    if tick.state.stable is None:
-        if tick.in_phase > tick.spec.progress_deadline:
-            return tick.roll_back(EndReason.PROGRESS_DEADLINE_EXCEEDED, told)
-        return tick.stay(told, after=SOON)
-    if tick.in_phase <= tick.spec.traffic.verify_max_delay:
-        return tick.stay(told, after=SOON)
-    last = weight_before(tick.spec, rollout.step_index)
-    return tick.pause(
-        "TrafficUnverified",
-        f"not verified within {format_duration(tick.spec.traffic.verify_max_delay)}, back to {last} %: {told}",
-        Phase.PROVISIONING,
-        desired_weight=last,
-        verified_weight=tick.routed_weight(),
-    )
+    missing = len(rotation.ready - tick.observed.routed)
+    told = f"traffic to agree with {rollout.desired_weight} %: {missing} endpoints to come, {extra} to go"
+    behind_gateway = tick.spec.traffic.gateway is not None
+    waited = min(tick.in_phase, tick.observed.served.busy) if behind_gateway else tick.in_phase
+    return Check(told, overdue=waited > tick.spec.traffic.verify_max_delay)
 
 
 def _labelled(tick: Tick, names: frozenset[str]) -> bool:
@@ -64,19 +73,18 @@ def _labelled(tick: Tick, names: frozenset[str]) -> bool:
     return {p.name for p in tick.observed.pods if p.in_rotation and not p.deleting} == names
 
 
-def _verified(tick: Tick, candidates: int, together: int) -> Move:
+def _verified(tick: Tick, found: Check) -> Move:
     rollout = tick.rollout
-    weight = expressed(candidates, together)
-    note = weight_note(rollout.desired_weight, candidates, together)
-    told = f"candidate has {candidates} of {together} endpoints, {weight} % of the traffic"
-    verified: dict[str, Any] = {"verified_weight": weight, "weight_note": note}
+    verified: dict[str, Any] = {"verified_weight": found.weight, "weight_note": found.note}
     if tick.state.stable is None:
         seen = replace(tick.state, rollout=replace(rollout, **verified))
-        return promote(replace(tick, state=seen), "NoStable", f"{told}; it is the first revision")
+        return promote(
+            replace(tick, state=seen), "NoStable", f"{found.told}; it is the first revision"
+        )
     seen_tick = replace(tick, state=replace(tick.state, rollout=replace(rollout, **verified)))
     if tick.step is None:
-        return seen_tick.enter(Phase.BAKING, "TrafficVerified", told)
-    return advance(seen_tick, rollout.step_index + 1, "TrafficVerified", told)
+        return seen_tick.enter(Phase.BAKING, "TrafficVerified", found.told)
+    return advance(seen_tick, rollout.step_index + 1, "TrafficVerified", found.told)
 
 
 def judge_windows(tick: Tick, *, final: bool) -> tuple[Tick, Analysed]:

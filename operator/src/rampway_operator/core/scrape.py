@@ -64,6 +64,10 @@ class PodCounters:
     e2e: CumulativeHistogram | None = None
     started_at: float | None = None
     """Start of the process as Unix time, if exported."""
+    arrived: float | None = None
+    """Requests that ever reached it, answered or not; None when it does not count them."""
+    in_flight: float = 0.0
+    """Requests that it has not answered yet; 0 when it does not say."""
     sources: tuple[str, ...] = ()
     """The series behind the quantities; a change of name between two scrapes makes them incomparable."""
 
@@ -96,6 +100,9 @@ def counters_from_families(
     prompt = _counter(series, preset.prompt_tokens, sources)
     cached = _counter(series, preset.cached_tokens, sources)
     started = series.get("process_start_time_seconds")
+    # Not among the sources: these two decide no verdict, and gauges come and go.
+    answered = _counter(series, preset.arrived, [])
+    in_flight = sum(_sum(series, Selector(gauge)) or 0.0 for gauge in preset.in_flight)
     return PodCounters(
         uid=uid,
         at=at,
@@ -107,6 +114,8 @@ def counters_from_families(
         inter_token=_histogram(series, preset.inter_token, sources),
         e2e=_histogram(series, preset.e2e, sources),
         started_at=_checked("process_start_time_seconds", started[0][1]) if started else None,
+        arrived=None if answered is None else answered + in_flight,
+        in_flight=in_flight,
         sources=tuple(sources),
     )
 

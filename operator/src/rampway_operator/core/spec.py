@@ -24,6 +24,7 @@ __all__ = [
     "Engine",
     "EngineType",
     "ErrorRates",
+    "Gateway",
     "Health",
     "Metric",
     "Objective",
@@ -210,9 +211,25 @@ class Warmup:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """How traffic is moved and verified; the provider is the alias Service of this version."""
+class Gateway:
+    """The provider gatewayAPI: what the operator's HTTPRoute has beside backends and weights."""
 
+    parent_refs: tuple[dict[str, Any], ...]
+    hostnames: tuple[str, ...] = ()
+    path: str = "/"
+    """Prefix of the paths that the route takes."""
+    request_timeout: str = ""
+    """As Gateway API writes durations; empty: the gateway's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How traffic is moved and verified."""
+
+    gateway: Gateway | None = None
+    """None: the provider is the alias Service, whose pods in rotation are the weight."""
+    affinity_header: str = ""
+    """Header with the session id by which requests stay with a revision; empty: none."""
     verify_max_delay: timedelta = timedelta(seconds=60)
     drain_timeout: timedelta = timedelta(minutes=10)
 

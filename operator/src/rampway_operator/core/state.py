@@ -278,6 +278,8 @@ class State:
     stable: Revision | None = None
     rollout: Rollout | None = None
     last_number: int = 0
+    route_made: bool = False
+    """Our HTTPRoute may exist; so it is looked for, and removed, after the provider was changed."""
     failed: tuple[FailedRevision, ...] = ()
     last_command: Command | None = None
     decisions: tuple[Decision, ...] = ()

@@ -7,7 +7,7 @@ Shape (absent instead of null; decimals and floats are strings; instants are RFC
     observedGeneration: int
     phase: str                     reason: str          waitingFor: str
     replicas: int                  readyReplicas: int   selector: str      (the stable revision's own pods)
-    lastNumber: int
+    lastNumber: int                httpRoute: bool
     stableRevision:    {hash: str, number: int, image: str}
     candidateRevision: {hash: str, number: int, image: str, attempt: int}
     lastCommand: {id: str, result: str}
@@ -15,7 +15,7 @@ Shape (absent instead of null; decimals and floats are strings; instants are RFC
     rollout:
       startedAt, phaseStartedAt: time
       step:   {index: int, total: int, type: str, display: str, startedAt: time}
-      weight: {desired: int, verified: int, note: str}
+      weight: {desired: int, verified: int, note: str, applied: int, observed: str, requests: int}
       pods:   {candidate: int, candidateReady: int, baseline: int, baselineReady: int}
       cache:  {state: str, warm: bool, warmedUntil: time, candidateHitRate: str, baselineHitRate: str,
                requestsSent: int}
@@ -80,6 +80,7 @@ def status_from_state(
         "waitingFor": short(waiting_for),
         **_stable_part(observed, state),
         "lastNumber": state.last_number,
+        "httpRoute": state.route_made,
         "conditions": conditions(spec, observed, state, now=now, previous=previous),
         "failedRevisions": [_failed(item) for item in state.failed],
         "history": [_history(item) for item in state.history],

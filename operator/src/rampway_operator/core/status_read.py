@@ -49,6 +49,7 @@ def state_from_status(status: Any) -> State:
         stable=_revision(raw.get("stableRevision")),
         rollout=rollout,
         last_number=_int(raw.get("lastNumber"), 0, least=0),
+        route_made=raw.get("httpRoute") is True,
         failed=_items(raw.get("failedRevisions"), _failed)[-MAX_FAILED:],
         last_command=(
             Command(_text(command["id"]), _text(command.get("result")))

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from rampway_operator.core.observed import CheckState, Observed, Pod
+from rampway_operator.core.observed import Arm, CheckState, Observed, Pod
+from rampway_operator.core.routed import weights
+from rampway_operator.core.served import judge
 from rampway_operator.core.spec import (
     AnalysisStep,
     PauseStep,
@@ -53,6 +55,7 @@ def rollout_to_dict(
             "desired": rollout.desired_weight,
             "verified": rollout.verified_weight,
             "note": short(rollout.weight_note),
+            **_seen(spec, observed, rollout),
         },
         "pods": {
             "candidate": len(parts.candidate),
@@ -87,6 +90,20 @@ def rollout_to_dict(
         if rollout.paused_from is not None:
             result["paused"]["from"] = rollout.paused_from.value
     return result
+
+
+def _seen(spec: Spec, observed: Observed, rollout: Rollout) -> dict[str, Any]:
+    """What the HTTPRoute says and what the pods counted; nothing without one."""
+    if spec.traffic.gateway is None:
+        return {}
+    applied = weights(observed)
+    sticky = bool(spec.traffic.affinity_header)
+    found = judge(observed.served, applied, rollout.verified_weight, sticky=sticky)
+    return {
+        "applied": applied.get(Arm.CANDIDATE, 0),
+        "observed": f"{found.share(Arm.CANDIDATE):.1f}",
+        "requests": found.requests,
+    }
 
 
 def _step(spec: Spec, phase: Phase, rollout: Rollout) -> dict[str, Any]:

@@ -19,8 +19,17 @@ from rampway_operator.core.spec import (
 from rampway_operator.core.state import EndReason, Phase
 from rampway_operator.core.status_text import short
 from rampway_operator.core.tick import Tick
+from rampway_operator.core.view import weight_before
 
-__all__ = ["advance", "move_traffic", "pods_are_there", "promote", "retry_step", "to_full"]
+__all__ = [
+    "advance",
+    "move_traffic",
+    "pods_are_there",
+    "promote",
+    "retry_step",
+    "to_full",
+    "unverified",
+]
 
 
 def advance(tick: Tick, index: int, reason: str, message: str, **changes: Any) -> Move:
@@ -71,6 +80,19 @@ def retry_step(tick: Tick, phase: Phase, reason: str, message: str) -> Move:
     if phase is not Phase.PREFLIGHT and tick.step is None:
         return move_traffic(tick, 100, reason, message)
     return tick.enter(phase, reason, message)
+
+
+def unverified(tick: Tick, told: str) -> Move:
+    """The wait for traffic is over: back to the last weight that was seen to hold, and a pause."""
+    last = weight_before(tick.spec, tick.rollout.step_index)
+    longest = format_duration(tick.spec.traffic.verify_max_delay)
+    return tick.pause(
+        "TrafficUnverified",
+        f"not verified within {longest}, back to {last} %: {told}",
+        Phase.PROVISIONING,
+        desired_weight=last,
+        verified_weight=tick.routed_weight() if tick.spec.traffic.gateway is None else last,
+    )
 
 
 def to_full(tick: Tick, reason: str, message: str, approval: str) -> Move:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from rampway_operator.core.capacity import expressed
 from rampway_operator.core.moves import Move
-from rampway_operator.core.observed import Observed, Pod, Pool, WarmupProgress
+from rampway_operator.core.observed import Arm, Observed, Pod, Pool, WarmupProgress
 from rampway_operator.core.phases import is_legal
 from rampway_operator.core.rotation import Rotation, choose
+from rampway_operator.core.routed import keep_routed, weights
 from rampway_operator.core.spec import AnalysisStep, Spec, Step, WarmupStep
 from rampway_operator.core.state import Decision, EndReason, Phase, Rollout, State
 from rampway_operator.core.status_read import MAX_DECISIONS
@@ -124,12 +125,20 @@ class Tick:
         """Whether passing this step approves a promotion: the last analysis, and one with real traffic."""
         return self.is_final_analysis and self.rollout.verified_weight > 0
 
-    def rotation(self) -> Rotation:
-        """The pods wanted in rotation now."""
+    def wish(self) -> Rotation:
+        """The pods that shall be in rotation, whatever still gets traffic."""
         return choose(self.spec, self.observed, self.now)
 
+    def rotation(self) -> Rotation:
+        """The pods wanted in rotation now: behind a gateway, weight goes before labels."""
+        if self.spec.traffic.gateway is None:
+            return self.wish()
+        return keep_routed(self.wish(), self.spec, self.observed, self.now)
+
     def routed_weight(self) -> int:
-        """The candidate's share in percent of the pods that get traffic now."""
+        """The candidate's share in percent: of the live route, or of the pods that get traffic now."""
+        if self.spec.traffic.gateway is not None:
+            return weights(self.observed).get(Arm.CANDIDATE, 0)
         names = {p.name for p in self.arms.candidate}
         return expressed(len(names & self.observed.routed), len(self.observed.routed))
 
@@ -199,7 +208,8 @@ class Tick:
 
     def _seen(self, state: State) -> State:
         generation = max(state.observed_generation, self.observed.generation)
-        return replace(state, observed_generation=generation)
+        made = self.spec.traffic.gateway is not None or self.observed.route is not None
+        return replace(state, observed_generation=generation, route_made=made)
 
     def skips(self, step: Step) -> bool:
         """Whether a step has nothing to do: a warm-up without prompts, or with every pod warm."""
