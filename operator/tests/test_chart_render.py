@@ -31,7 +31,7 @@ NAMESPACED = [
     ({"rampway.dev"}, {"inferencedeployments/finalizers"}, ["update"]),
     ({"apps"}, {"replicasets"}, ["get", "list", "watch", "create", "patch", "delete"]),
     ({""}, {"services"}, ["get", "list", "watch", "create", "delete"]),
-    ({""}, {"configmaps"}, ["get", "list", "create", "delete"]),
+    ({""}, {"configmaps"}, ["get", "list", "create", "patch", "delete"]),
     ({""}, {"pods"}, ["get", "list", "watch", "patch", "delete"]),
     ({"policy"}, {"poddisruptionbudgets"}, ["get", "list", "create", "patch", "delete"]),
     ({"discovery.k8s.io"}, {"endpointslices"}, ["list"]),

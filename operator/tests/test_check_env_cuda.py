@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from check_env_builders import build, machine, needs_gcc
+from check_env_builders import machine, needs_gcc
+from hardware_stand_ins import CRASH, HANG, libcuda
 
 from rampway_check_env.checks import cuda, image_cuda
 from rampway_check_env.context import Context
@@ -19,32 +20,6 @@ from rampway_check_env.requirements import parse_requirements
 
 pytestmark = needs_gcc
 
-LIBCUDA = r"""
-#include <stddef.h>
-#include <string.h>
-#include <signal.h>
-#include <unistd.h>
-int cuDriverGetVersion(int *v) { *v = DRIVER; return VERSION_ERROR; }
-int cuInit(unsigned f) {
-  if (INIT == -1) for (;;) pause();
-  if (INIT == -2) raise(SIGSEGV);
-  return INIT;
-}
-int cuDeviceGetCount(int *n) { *n = COUNT; return 0; }
-int cuDeviceGet(int *d, int i) { *d = i; return 0; }
-int cuDeviceGetName(char *s, int n, int d) { strncpy(s, "NVIDIA H200", n); return 0; }
-int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? CAPABILITY / 10 : CAPABILITY % 10; return 0; }
-int cuDeviceTotalMem_v2(size_t *n, int d) { *n = 141ul << 30; return 0; }
-int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)1; return d == BROKEN ? 2 : 0; }
-int cuCtxSetCurrent(void *c) { return 0; }
-int cuMemGetInfo_v2(size_t *f, size_t *t) { *f = (size_t)FREE_GIB << 30; *t = 141ul << 30; return 0; }
-int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
-"""
-DEFAULTS = {
-    "DRIVER": 12080, "VERSION_ERROR": 0, "INIT": 0, "COUNT": 2, "CAPABILITY": 90, "FREE_GIB": 100, "BROKEN": -1,
-}  # fmt: skip
-HANG, CRASH = -1, -2
-
 Node = Callable[..., Machine]
 
 
@@ -53,8 +28,7 @@ def node(tmp_path: Path) -> Node:
     """Make a GPU node: kernel module, device files and a libcuda that behaves as told."""
 
     def make(driver: str = "550.54.14", device: bool = True, **behaviour: int) -> Machine:
-        flags = [f"-D{name}={value}" for name, value in {**DEFAULTS, **behaviour}.items()]
-        build(tmp_path / "lib" / "libcuda.so.1", LIBCUDA, "-Wl,-soname,libcuda.so.1", *flags)
+        libcuda(tmp_path / "lib" / "libcuda.so.1", **behaviour)
         if driver:
             file = tmp_path / "proc" / "driver" / "nvidia" / "version"
             file.parent.mkdir(parents=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from check_env_builders import build, machine, needs_gcc
+from check_env_builders import machine, needs_gcc
+from hardware_stand_ins import CRASH, HANG, nvml
 
 from rampway_check_env.checks import gpu_health
 from rampway_check_env.context import Context
@@ -17,32 +18,6 @@ from rampway_check_env.findings import Fault, Finding, Verdict
 from rampway_check_env.machine import Machine
 from rampway_check_env.requirements import parse_requirements
 
-NVML = r"""
-#include <signal.h>
-#include <unistd.h>
-int nvmlInit_v2(void) {
-  if (INIT == -1) for (;;) pause();
-  if (INIT == -2) raise(SIGSEGV);
-  return INIT;
-}
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = COUNT; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(long)(i + 1); return i == LOST ? 15 : 0; }
-int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *next) { *now = *next = MIG == 1; return MIG < 0 ? 3 : 0; }
-int nvmlDeviceGetEccMode(void *d, unsigned *now, unsigned *next) { *now = *next = ECC == 1; return ECC < 0 ? 3 : 0; }
-int nvmlDeviceGetTotalEccErrors(void *d, int kind, int counter, unsigned long long *n) {
-  *n = kind == 1 && counter == 0 && d == (void *)2 ? ERRORS : 0; return ECC == 1 ? 0 : 3;
-}
-#ifndef OLD
-int nvmlDeviceGetRemappedRows(void *d, unsigned *a, unsigned *b, unsigned *pending, unsigned *failed) {
-  *a = *b = 0; *pending = PENDING; *failed = FAILED; return 0;
-}
-#endif
-"""
-DEFAULTS = {
-    "INIT": 0, "COUNT": 2, "MIG": 0, "ECC": 1, "ERRORS": 0, "PENDING": 0, "FAILED": 0, "LOST": -1,
-}  # fmt: skip
-HANG, CRASH = -1, -2
 XID = "4,1,%d,-;NVRM: Xid (PCI:0000:3b:00): %d, pid='<unknown>', name=<unknown>, something\n"
 
 Node = Callable[..., Machine]
@@ -53,9 +28,7 @@ def node(tmp_path: Path) -> Node:
     """Make a node whose NVML behaves as told, with a kernel log where one is given."""
 
     def make(log: str | None = None, flags: tuple[str, ...] = (), **behaviour: int) -> Machine:
-        told = [f"-D{name}={value}" for name, value in {**DEFAULTS, **behaviour}.items()]
-        soname = "libnvidia-ml.so.1"
-        build(tmp_path / "lib" / soname, NVML, f"-Wl,-soname,{soname}", *told, *flags)
+        nvml(tmp_path / "lib" / "libnvidia-ml.so.1", *flags, **behaviour)
         if log is not None:
             (tmp_path / "dev").mkdir()
             (tmp_path / "dev" / "kmsg").write_text(log, encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hardware_stand_ins import FAKE_TORCH, NATIVE_IN_PYTHON
 
 from rampway_check_env.checks import prefix_cache, pytorch, triton_kernel
 from rampway_check_env.checks.cuda import Cuda
@@ -52,22 +53,6 @@ def package(site: Path, name: str, source: str, **files: str) -> Path:
 
 def by_check(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.check: finding for finding in findings}
-
-
-FAKE_TORCH = """
-__version__ = "2.10.0+cu128"
-class version: cuda = "12.8"
-class cuda:
-    is_available = staticmethod(lambda: {available})
-class Tensor:
-    def __init__(self, error=0.0): self.error = error
-    reshape = to = lambda self, *a: self
-    cpu = abs = lambda self: self
-    def __matmul__(self, other): {product}
-    def __sub__(self, other): return self
-    def max(self): return self.error
-arange = lambda n: Tensor()
-"""
 
 
 def fake_torch(site: Path, *, available: bool = True, product: str = "return self") -> Path:
@@ -213,17 +198,6 @@ def test_given_the_real_prefix_cache_then_its_tree_works_and_is_native() -> None
 
     assert finding.verdict is Verdict.PASS, finding.found
     assert finding.found.startswith("rust")
-
-
-NATIVE_IN_PYTHON = """
-from rampway_prefix_cache import _native
-class PrefixCache:
-    def __init__(self, pages, size): pass
-    match_lock = lambda self, ns, tokens: (1, {matched})
-    alloc = lambda self, n, row: True
-    insert = lambda self, handle, tokens, row: None
-    release = check = lambda self, *a: None
-"""
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,11 @@ def test_given_failures_then_the_message_holds_them_worst_first_in_one_line() ->
     message = json.loads(text)
 
     assert "\n" not in text
-    assert list(message) == ["v", "class", "failed", "took_ms"]
+    assert list(message) == ["v", "class", "failed", "took_ms", "checks"]
+    assert message["checks"][:2] == [
+        ["gpu", "error", "did not end within 30 s"],
+        ["shm", "pass", "1Gi"],
+    ]
     assert [entry["check"] for entry in message["failed"]] == ["glibcxx", "cudaDriver", "gpu"]
     assert message["failed"][0] == {
         "check": "glibcxx", "found": "3.4.21", "required": ">=3.4.30", "remedy": "rebuild",
@@ -92,6 +96,23 @@ def test_a_message_always_fits_and_is_always_json(findings: list[Finding]) -> No
 
     assert len(text.encode()) <= MESSAGE_LIMIT
     assert len(message["failed"]) + message.get("more", 0) == len(findings)
+    if "checks" in message:
+        assert [entry[0] for entry in message["checks"]] == [f.check for f in findings]
+
+
+def test_given_another_image_then_only_the_node_is_checked_and_the_rest_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """preflight.image stands in for an engine image without python3: its libraries say nothing of the engine's."""
+    wanted = {"glibcxx": ">=99", "torch": ">=99", "openFiles": 1073741816}
+
+    assert run("--json", "--other-image", "--requirements", json.dumps(wanted)) == 11
+
+    report = json.loads(capsys.readouterr().out)
+    assert set(report["unchecked"]) == {
+        "glibc", "glibcxx", "symbols", "cudaRuntime", "torch", "triton", "prefixCache",
+    }  # fmt: skip
+    assert [f["check"] for f in report["findings"] if f["verdict"] == "fail"] == ["openFiles"]
 
 
 def test_given_faults_of_the_requirements_then_the_message_says_so() -> None:

@@ -89,7 +89,13 @@ def test_given_preflight_options_when_templated_then_the_check_is_run_so() -> No
     )
     check = container(template(parse({"spec": base})), names.CONTAINER_CHECK)
     assert check["image"] == "python:3"
-    assert check["command"][3:] == ['{"gpu":{"count":1}}', "--timeout", "1m30s", "--warn"]
+    assert check["command"][3:] == [
+        '{"gpu":{"count":1}}',
+        "--timeout",
+        "1m30s",
+        "--warn",
+        "--other-image",
+    ]
     off = template(parse({"spec": basic_spec(preflight={"mode": "Off"})}))
     assert "initContainers" not in off["spec"]
     assert all("configMap" not in v for v in off["spec"]["volumes"])

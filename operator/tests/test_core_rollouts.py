@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from datetime import timedelta
 
 import pytest
 from world_builders import Behaviour, World, names, world
 
+from rampway_operator.core.config_refs import copy_name
+from rampway_operator.core.objects import child_name, report_name
 from rampway_operator.core.observed import Pool
 from rampway_operator.core.state import EndReason, Phase
 
@@ -843,3 +846,45 @@ def test_given_steps_without_analysis_when_the_bake_proves_the_absolute_objectiv
     w.set_image("v2")
     w.until_settled()
     assert last(w) is EndReason.PROMOTED
+
+
+def test_given_bad_nodes_when_their_pods_are_gone_then_the_report_still_tells_of_each_node() -> (
+    None
+):
+    w = world(configRefs=[{"name": "report"}])
+    w.configs = {"report": {"data": {"a": "1"}}}
+    w.behaviours = {"v2": Behaviour(bad_nodes=frozenset({"n1", "n2"}))}
+    w.deploy()
+    w.set_image("v2")
+    w.until_settled()
+    assert last(w) is EndReason.PROMOTED
+    stable = w.state.stable
+    assert stable is not None
+    name = report_name("chat", stable.hash)
+    assert name != copy_name(child_name("chat", stable.hash), "report")
+    codes = {
+        node: json.loads(text)["exitCode"] for node, text in w.config_maps[name]["data"].items()
+    }
+    assert codes.keys() <= set(w.nodes)
+    avoided = {node for node, code in codes.items() if code == 11}
+    assert avoided <= {"n1", "n2"}
+    assert avoided
+    assert codes["n3"] == codes["n4"] == 0
+    assert w.config_maps[name]["metadata"]["labels"][names.LABEL_REVISION] == stable.hash
+
+
+def test_given_a_failed_revision_when_beyond_the_history_limit_then_its_report_goes_with_it() -> (
+    None
+):
+    w = world(revisionHistoryLimit=1)
+    w.behaviours = {"bad1": Behaviour(check_exit=10), "bad2": Behaviour(check_exit=10)}
+    w.deploy()
+    reports = []
+    for image in ("bad1", "bad2"):
+        w.set_image(image)
+        w.until_settled()
+        reports.append(report_name("chat", w.state.history[-1].hash))
+        assert reports[-1] in w.config_maps
+    w.run(120)
+    assert reports[0] not in w.config_maps
+    assert reports[1] in w.config_maps

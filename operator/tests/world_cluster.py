@@ -27,6 +27,7 @@ from rampway_operator.core.actions import (
     LabelPod,
     PatchPodDisruptionBudget,
     PatchReplicaSet,
+    PatchReport,
     SendSmoke,
     SendWarmup,
 )
@@ -231,7 +232,8 @@ class Cluster:
             return InitCheck(CheckState.RUNNING, started_at=started)
         code = 11 if pod.node in how.bad_nodes else how.check_exit
         if code == 0:
-            return InitCheck(CheckState.PASSED, 0, finished_at=ended)
+            passed = json.dumps({"v": 1, "class": "Pass", "failed": []})
+            return InitCheck(CheckState.PASSED, 0, passed, finished_at=ended)
         message = how.check_message or json.dumps(
             {
                 "v": 1,
@@ -276,6 +278,12 @@ class Cluster:
             services=frozenset(self.services),
             config_maps=frozenset(self.config_maps),
             configs=copy.deepcopy(self.configs),
+            reports={
+                name: annotations[names.ANNOTATION_REPORT]
+                for name, manifest in self.config_maps.items()
+                if names.ANNOTATION_REPORT
+                in (annotations := manifest["metadata"].get("annotations") or {})
+            },
             uids={f"Service/{n}": f"u-{n}" for n in self.services}
             | {f"ConfigMap/{n}": f"u-{n}" for n in self.config_maps},
             pod_disruption_budget=self._seen_budget(),
@@ -422,6 +430,10 @@ class Cluster:
                 assert self.budget is not None
                 self.budget["spec"]["selector"]["matchLabels"] = action.selector
                 self.budget["spec"]["maxUnavailable"] = action.max_unavailable
+            case PatchReport():
+                held = self.config_maps[action.name]
+                held["data"] = {**held["data"], **action.reports}
+                held["metadata"]["annotations"][names.ANNOTATION_REPORT] = action.digest
             case ClearCommand():
                 self.command = None if self.command == action.value else self.command
             case SendSmoke():

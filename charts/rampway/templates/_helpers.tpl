@@ -80,7 +80,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, create, delete]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch, delete]

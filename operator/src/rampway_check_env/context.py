@@ -20,11 +20,15 @@ __all__ = ["Context"]
 
 @dataclass(frozen=True)
 class Context:
-    """The input of a check. `deadline` is an instant of the monotonic clock that no child outlives."""
+    """The input of a check. `deadline` is an instant of the monotonic clock that no child outlives.
+
+    `other_image` says that this is not the engine's image: what is found in it says nothing of the engine.
+    """
 
     requirements: Requirements
     machine: Machine
     deadline: float
+    other_image: bool = False
     loader: Loader = field(init=False)
 
     def __post_init__(self) -> None:

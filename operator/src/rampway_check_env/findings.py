@@ -11,6 +11,7 @@ from typing import Optional, Sequence, Tuple
 
 __all__ = [
     "EXIT_CODES",
+    "OTHER_IMAGE",
     "Fault",
     "Finding",
     "Report",
@@ -41,6 +42,9 @@ class Fault(str, Enum):
 
 EXIT_CODES = {Fault.BAD_REVISION: 10, Fault.BAD_NODE: 11, Fault.INFRASTRUCTURE: 12}
 """0 is a pass and 2 a usage error."""
+
+OTHER_IMAGE = "not checked: the check runs in preflight.image, not in the engine's image"
+"""Reason of a check that is skipped because what it would see is not what the engine will see."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,11 @@ class Report:
         """
         failures = self.failures
         return failures[0].fault if failures else None
+
+    @property
+    def unchecked(self) -> Sequence[str]:
+        """Checks of the image that another image could not answer for."""
+        return [f.check for f in self.findings if f.found == OTHER_IMAGE]
 
     @property
     def exit_code(self) -> int:

@@ -56,6 +56,7 @@ def as_json(report: Report) -> str:
         "v": _FORMAT_VERSION,
         "class": _class(report),
         "exitCode": report.exit_code,
+        "unchecked": list(report.unchecked),
         "findings": findings,
         "took_ms": report.took_ms,
     }
@@ -66,14 +67,23 @@ def as_message(report: Report) -> str:
     """The termination message: one line of JSON of at most 4,096 bytes, worst failures first.
 
     Where all failures do not fit, texts are cut, then failures are left out from the end and counted in `more`.
+    What room is left holds the verdict of every check, with as much of what was found as fits.
     """
-    message = {
+    message: Dict[str, Any] = {
         "v": _FORMAT_VERSION,
         "class": _class(report),
         "failed": [_entry(f) for f in report.failures],
         "took_ms": report.took_ms,
     }
-    return _fit(message)
+    if report.unchecked:
+        message["unchecked"] = list(report.unchecked)
+    text = _fit(message)
+    for longest in (200, 80, 30, 0):
+        checks = [[f.check, f.verdict.value, _clip(f.found, longest)] for f in report.findings]
+        whole = _compact(dict(json.loads(text), checks=checks))
+        if len(whole.encode()) <= MESSAGE_LIMIT:
+            return whole
+    return text
 
 
 def usage_message(faults: Sequence[str]) -> str:
@@ -122,7 +132,7 @@ def _compact(message: Dict[str, Any]) -> str:
 
 def _clip(text: str, longest: int = _WIDEST) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= longest else line[: longest - 3] + "..."
+    return line if len(line) <= longest else line[: max(0, longest - 3)] + "..." * (longest > 3)
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -23,7 +23,7 @@ from rampway_check_env.checks import (
     triton_kernel,
 )
 from rampway_check_env.context import Context
-from rampway_check_env.findings import Finding, Report, skipped, unable
+from rampway_check_env.findings import OTHER_IMAGE, Finding, Report, skipped, unable
 from rampway_check_env.machine import Machine
 from rampway_check_env.requirements import Requirements
 
@@ -32,10 +32,15 @@ __all__ = ["run_checks"]
 Check = Callable[[Context], List[Finding]]
 
 
-def run_checks(requirements: Requirements, machine: Machine, *, timeout: float) -> Report:
-    """The report on `machine`; no check outlives `timeout` seconds from now."""
+def run_checks(
+    requirements: Requirements, machine: Machine, *, timeout: float, other_image: bool = False
+) -> Report:
+    """The report on `machine`; no check outlives `timeout` seconds from now.
+
+    In another image than the engine's only the node is checked, and the report names what was not.
+    """
     started = time.monotonic()
-    context = Context(requirements, machine, started + timeout)
+    context = Context(requirements, machine, started + timeout, other_image)
     findings: List[Finding] = []
     for name, check in _CHECKS.items():
         findings += _guarded(name, check, context)
@@ -44,6 +49,8 @@ def run_checks(requirements: Requirements, machine: Machine, *, timeout: float) 
 
 def _guarded(name: str, check: Check, context: Context) -> List[Finding]:
     """The findings of a check; one that fails itself, on a machine nobody foresaw, is one finding more."""
+    if context.other_image and name in _OF_THE_IMAGE:
+        return [skipped(name, OTHER_IMAGE)]
     try:
         return check(context)
     except Exception as error:
@@ -55,6 +62,8 @@ def _devices(context: Context) -> List[Finding]:
     """Driver, GPUs, then what uses them; nothing is compiled on a GPU that torch could not use."""
     seen = cuda.look(context)
     findings = cuda.check(context, seen) + gpu_health.check(context)
+    if context.other_image:
+        return findings + [skipped(name, OTHER_IMAGE) for name in _WITH_DEVICES]
     findings += image_cuda.check(context, seen)
     if seen.usable and any(finding.fault for finding in findings):
         return [
@@ -69,6 +78,10 @@ def _devices(context: Context) -> List[Finding]:
     return findings + triton_kernel.check(context, seen)
 
 
+_OF_THE_IMAGE = frozenset({"glibc", "glibcxx", "symbols", "prefixCache"})
+"""Checks whose answer is about the image alone."""
+_WITH_DEVICES = ("cudaRuntime", "torch", "triton")
+"""Findings about the image that `_devices` has."""
 _CHECKS: Dict[str, Check] = {
     "glibc": glibc.check,
     "glibcxx": libstdcxx.check,

@@ -6,6 +6,8 @@ says so: that proves the installation, not the compiler.
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 from typing import List
@@ -20,6 +22,8 @@ __all__ = ["check"]
 
 _LIMIT = 150.0
 _TOLERANCE = 1e-6
+_CACHE_SAMPLE = 1 << 16
+"""Bytes written to try the cache folder: about what one compiled kernel takes."""
 
 
 def check(context: Context, seen: Cuda) -> List[Finding]:
@@ -87,9 +91,7 @@ def _cache(context: Context) -> Finding:
     default = str(Path(home).expanduser() / ".triton" / "cache")
     folder = environ.get("TRITON_CACHE_DIR") or default
     try:
-        Path(context.machine.real(folder)).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=context.machine.real(folder)):
-            return passed("tritonCache", "%s is writable" % folder)
+        _try_to_write(context.machine.real(folder))
     except OSError as error:
         remedy = "mount an emptyDir there, or set TRITON_CACHE_DIR to a folder that can be written"
         return failed(
@@ -99,3 +101,12 @@ def _cache(context: Context) -> Finding:
             required="a writable folder",
             remedy=remedy,
         )
+    return passed("tritonCache", "%s is writable" % folder)
+
+
+def _try_to_write(folder: str) -> None:
+    """Raise OSError unless a kernel's worth of bytes fits: a full disk takes empty files."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        if file.write(bytes(_CACHE_SAMPLE)) < _CACHE_SAMPLE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

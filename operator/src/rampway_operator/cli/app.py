@@ -21,6 +21,7 @@ from rampway_operator.cli import view
 from rampway_operator.cli.analysis import commands as analysis_commands
 from rampway_operator.cli.explain import explanation
 from rampway_operator.cli.outcome import outcome_of
+from rampway_operator.cli.preflight import NodeReport, matrix, read_reports, revision_of
 from rampway_operator.cli.session import CommandFailed, Session, Target, opened
 
 __all__ = ["app", "main"]
@@ -50,6 +51,12 @@ Name = Annotated[str, typer.Argument(help="Name of the InferenceDeployment.")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace.")]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
 Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig.")]
+Revision = Annotated[
+    str | None,
+    typer.Option(
+        "--revision", help="Hash; default the candidate, else the last failed, else stable."
+    ),
+]
 Output = Annotated[str, typer.Option("-o", "--output", help="text or json.")]
 Timeout = Annotated[str, typer.Option("--timeout", help="Longest wait, such as 90s, 30m or 1h30m.")]
 
@@ -169,6 +176,31 @@ def history(
     _is_json(output)
     found = _read(name, Target(namespace, context, kubeconfig))
     _print(found, view.history(found), output)
+
+
+@app.command()
+def preflight(
+    name: Name,
+    revision: Revision = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = "text",
+) -> None:
+    """Show what check_env found, node by node and check by check, with the remedy of each failure."""
+    _is_json(output)
+
+    async def read(session: Session) -> tuple[str, list[NodeReport]]:
+        found = await session.read(name)
+        shown = revision_of(found, revision)
+        return shown, read_reports(await session.check_reports(name, shown))
+
+    shown, reports = _run(Target(namespace, context, kubeconfig), read)
+    if _is_json(output):
+        data = {"name": name, "revision": shown, "nodes": dict(reports)}
+        print(json.dumps(data, indent=2))
+    else:
+        Console(soft_wrap=True).print(matrix(shown, reports))
 
 
 @app.command()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rampway_operator.cluster.client import Client, Object, connect, context_namespace
-from rampway_operator.cluster.resources import INFERENCE_DEPLOYMENTS
+from rampway_operator.cluster.resources import CONFIG_MAPS, INFERENCE_DEPLOYMENTS
 from rampway_operator.core.names import ANNOTATION_COMMAND
+from rampway_operator.core.objects import report_name
 from rampway_operator.core.revision import revision_hash
 from rampway_operator.errors import ApiError, NotFound, Refused, Unauthorized
 
@@ -50,6 +51,16 @@ class Session:
             return await self.client.get(INFERENCE_DEPLOYMENTS, self.namespace, name)
         except NotFound:
             raise CommandFailed(await self._why_not_found(name)) from None
+
+    async def check_reports(self, name: str, revision: str) -> Object:
+        """The ConfigMap with a revision's check reports. Raises CommandFailed where there is none."""
+        try:
+            return await self.client.get(CONFIG_MAPS, self.namespace, report_name(name, revision))
+        except NotFound:
+            raise CommandFailed(
+                f"no check report of revision {revision or 'none'} of {name}: preflight is off, no check "
+                "has ended yet, or the revision is gone (kubectl rampway history)"
+            ) from None
 
     async def command(self, name: str, verb: str) -> str:
         """Ask for a one-shot command; returns its result as the operator recorded it.

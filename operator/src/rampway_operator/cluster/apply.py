@@ -21,6 +21,7 @@ from rampway_operator.cluster.pod_http import PodHttp
 from rampway_operator.cluster.readings import controller_uid
 from rampway_operator.cluster.resources import (
     BY_KIND,
+    CONFIG_MAPS,
     INFERENCE_DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -38,6 +39,7 @@ from rampway_operator.core.actions import (
     LabelPod,
     PatchPodDisruptionBudget,
     PatchReplicaSet,
+    PatchReport,
     SendSmoke,
     SendWarmup,
 )
@@ -96,6 +98,8 @@ class Applier:
                 await self._label(action)
             case PatchPodDisruptionBudget():
                 await self._patch_budget(action)
+            case PatchReport():
+                await self._patch_report(action)
             case SendSmoke():
                 port = self.spec.engine.port
                 self.smoke.start(action.pod_uid, action.ip, port, self.wake)
@@ -139,6 +143,17 @@ class Applier:
         await self.client.merge_patch(
             POD_DISRUPTION_BUDGETS, self.observed.namespace, action.name, {"spec": spec}
         )
+
+    async def _patch_report(self, action: PatchReport) -> None:
+        """Reports of nodes that are not in sight stay, until the API server has no room for them."""
+        namespace = self.observed.namespace
+        annotations = {names.ANNOTATION_REPORT: action.digest}
+        report: Object = {"metadata": {"annotations": annotations}, "data": action.reports}
+        try:
+            await self.client.merge_patch(CONFIG_MAPS, namespace, action.name, report)
+        except Refused:
+            await self.client.merge_patch(CONFIG_MAPS, namespace, action.name, {"data": None})
+            await self.client.merge_patch(CONFIG_MAPS, namespace, action.name, report)
 
     async def _warm(self, action: SendWarmup) -> None:
         pods = (action.candidate_ips, action.baseline_ips)

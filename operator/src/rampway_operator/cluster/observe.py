@@ -105,6 +105,7 @@ class Observer:
             services=_names(services),
             config_maps=_names(config_maps),
             configs=configs,
+            reports=_reports(config_maps),
             uids=_uids("Service", services) | _uids("ConfigMap", config_maps),
             pod_disruption_budget=_budget(_owned(budgets, uid)),
             routed=readings.routed_pods(slices),
@@ -166,6 +167,16 @@ def _owned(objects: list[Object], uid: str) -> list[Object]:
 
 def _names(objects: list[Object]) -> frozenset[str]:
     return frozenset(obj["metadata"]["name"] for obj in objects)
+
+
+def _reports(config_maps: list[Object]) -> dict[str, str]:
+    """Digest by name of those that hold check reports."""
+    marked = ((obj["metadata"]["name"], obj["metadata"].get("annotations")) for obj in config_maps)
+    return {
+        name: annotations[names.ANNOTATION_REPORT]
+        for name, annotations in marked
+        if annotations and names.ANNOTATION_REPORT in annotations
+    }
 
 
 def _uids(kind: str, objects: list[Object]) -> dict[str, str]:

@@ -19,6 +19,7 @@ __all__ = [
     "LabelPod",
     "PatchPodDisruptionBudget",
     "PatchReplicaSet",
+    "PatchReport",
     "SendSmoke",
     "SendWarmup",
 ]
@@ -88,6 +89,15 @@ class PatchPodDisruptionBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchReport:
+    """Add check reports to a report ConfigMap, by node; those of other nodes stay."""
+
+    name: str
+    reports: dict[str, str]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendSmoke:
     """Ask a pod for one real token before it may count as available."""
 
@@ -120,6 +130,7 @@ Action = (
     | LabelPod
     | DeletePod
     | PatchPodDisruptionBudget
+    | PatchReport
     | SendSmoke
     | SendWarmup
     | ClearCommand

@@ -1,72 +1,21 @@
 """What failed environment checks of a candidate's pods lead to, by their class.
 
-It does not know how a check is run; the exit codes are the contract of check_env.
+It does not know how a check is run, nor how its result is read (`check_report.py`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
-from typing import Any, Final
 
+from rampway_operator.core.check_report import CheckClass, classify, describe
 from rampway_operator.core.durations import format_duration
 from rampway_operator.core.moves import Move
 from rampway_operator.core.observed import CheckState, InitCheck, Pod
 from rampway_operator.core.spec import OnBadNode, OnInfrastructure, PreflightMode
 from rampway_operator.core.state import EndReason
-from rampway_operator.core.status_text import short
 from rampway_operator.core.tick import Tick
 
-__all__ = ["CheckClass", "classify", "describe", "on_failed_checks"]
-
-
-class CheckClass(StrEnum):
-    """Who is to blame for a failed check."""
-
-    BAD_REVISION = "BadRevision"
-    BAD_NODE = "BadNode"
-    INFRASTRUCTURE = "Infrastructure"
-
-
-_BY_EXIT_CODE: Final = {
-    2: CheckClass.BAD_REVISION,  # usage: this revision's requirements cannot be understood
-    10: CheckClass.BAD_REVISION,
-    11: CheckClass.BAD_NODE,
-    12: CheckClass.INFRASTRUCTURE,
-}
-
-
-def classify(exit_code: int | None) -> CheckClass:
-    """Who is to blame; whatever is not in the contract (killed, no python3) is nobody's proven fault."""
-    return _BY_EXIT_CODE.get(exit_code if exit_code is not None else -1, CheckClass.INFRASTRUCTURE)
-
-
-def describe(pod: Pod, check: InitCheck) -> str:
-    """One sentence: pod, node, and the first finding with its values and remedy."""
-    where = f"pod {pod.name} on node {pod.node or '?'}"
-    finding = _first_finding(check.message)
-    if finding is None:
-        return short(f"{where}: exit code {check.exit_code}: {check.message or 'no message'}")
-    parts = [
-        f"{where}: {finding.get('check', 'check')}",
-        f"found {finding.get('found')}",
-        f"need {finding.get('required')}",
-    ]
-    if finding.get("remedy"):
-        parts.append(str(finding["remedy"]))
-    return short("; ".join(parts))
-
-
-def _first_finding(message: str) -> Mapping[str, Any] | None:
-    try:
-        report = json.loads(message)
-    except ValueError:
-        return None
-    failed = report.get("failed") if isinstance(report, dict) else None
-    first = failed[0] if isinstance(failed, list) and failed else None
-    return first if isinstance(first, dict) else None
+__all__ = ["on_failed_checks"]
 
 
 def on_failed_checks(tick: Tick) -> Move | None:
@@ -84,12 +33,16 @@ def on_failed_checks(tick: Tick) -> Move | None:
         and (pod.check.state is CheckState.FAILED or _hangs(tick, pod.check))
     ]
     for pod, check in fresh:
-        if not _hangs(tick, check) and classify(check.exit_code) is CheckClass.BAD_REVISION:
+        if not _hangs(tick, check) and _class(check) is CheckClass.BAD_REVISION:
             return tick.roll_back(EndReason.BAD_REVISION, describe(pod, check))
     for pod, check in fresh:
-        if not _hangs(tick, check) and classify(check.exit_code) is CheckClass.BAD_NODE:
+        if not _hangs(tick, check) and _class(check) is CheckClass.BAD_NODE:
             return _bad_node(tick, pod, check)
     return _infrastructure(tick, *fresh[0]) if fresh else None
+
+
+def _class(check: InitCheck) -> CheckClass:
+    return classify(check.exit_code, check.message)
 
 
 def _hangs(tick: Tick, check: InitCheck) -> bool:

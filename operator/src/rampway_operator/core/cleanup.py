@@ -44,13 +44,17 @@ def clean_up(tick: Tick) -> Iterator[Action]:
 
 
 def _orphans(observed: Observed, left: set[str], gone: set[str]) -> Iterator[Action]:
-    """Services and ConfigMaps of revisions that are gone, and the check_env of a stale try."""
+    """Services and ConfigMaps of revisions that are gone, and the check_env of a stale try.
+
+    Reports live as long as their revision's ReplicaSet: several tries add to one.
+    """
     for key, uid in sorted(observed.uids.items()):
         kind, _, name = key.partition("/")
         if kind == "ConfigMap":
-            # check_env has the name of its revision, copies of tracked ConfigMaps begin with it.
-            name_of_revision = name[: len(observed.name) + 11]
-            unused = name_of_revision not in left or name_of_revision in gone
+            # check_env has the name of its revision; reports and copies of ConfigMaps begin with it.
+            revision = name[: len(observed.name) + 11]
+            report = name == revision + objects.REPORT_SUFFIX
+            unused = revision not in left or (revision in gone and not report)
         else:
             unused = name != observed.name and name not in left
         if unused:

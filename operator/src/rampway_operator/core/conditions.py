@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from rampway_operator.core.capacity import amount
+from rampway_operator.core.check_report import describe, unchecked
 from rampway_operator.core.config_refs import missing_configs
-from rampway_operator.core.observed import CheckState, Observed
+from rampway_operator.core.observed import CheckState, Observed, Pod
 from rampway_operator.core.revision import plan_digest
 from rampway_operator.core.spec import PreflightMode, Spec
 from rampway_operator.core.state import EndReason, FailedRevision, Phase, State, Verdict
@@ -164,12 +165,31 @@ def _environment(spec: Spec, observed: Observed, state: State) -> _Condition:
     if failed is not None and failed.reason in _ENVIRONMENT and state.rollout is None:
         detail = state.history[-1].message if state.history else ""
         return _Condition("False", failed.reason.value, detail)
-    if bad and bad[0].check is not None:
-        return _Condition("False", "CheckFailed", f"pod {bad[0].name}: {bad[0].check.message}")
     passed = sum(p.check is not None and p.check.state is CheckState.PASSED for p in pods)
+    told = f"check_env passed on {passed} of {len(pods)} pods{_check_notes(spec, state, pods)}"
+    if bad and bad[0].check is not None:
+        first = describe(bad[0], bad[0].check)
+        return _Condition("False", "CheckFailed", f"{told}, failed on {len(bad)}: {first}")
     if pods and passed == len(pods):
-        return _Condition("True", "Passed", f"check_env passed on {passed} of {len(pods)} pods")
-    return _Condition("Unknown", "Checking", f"check_env passed on {passed} of {len(pods)} pods")
+        return _Condition("True", "Passed", told)
+    return _Condition("Unknown", "Checking", told)
+
+
+def _check_notes(spec: Spec, state: State, pods: Sequence[Pod]) -> str:
+    """What the numbers of passed pods do not say: nodes avoided, retries, checks that were not made."""
+    notes, policy = [], spec.preflight.on_failure
+    if state.rollout is not None and state.rollout.avoided_nodes:
+        nodes = state.rollout.avoided_nodes
+        notes.append(
+            f"{len(nodes)} of {policy.max_avoided_nodes} nodes avoided ({', '.join(nodes)})"
+        )
+    if state.rollout is not None and state.rollout.infrastructure_failures:
+        failures = state.rollout.infrastructure_failures
+        notes.append(f"{failures} of {policy.retries} retries used")
+    missing = unchecked(pods)
+    if missing:
+        notes.append(f"not checked in preflight.image: {', '.join(missing)}")
+    return "".join(f"; {note}" for note in notes)
 
 
 def _analysis(  # noqa: PLR0911 - one exit a reason

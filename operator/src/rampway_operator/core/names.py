@@ -13,6 +13,7 @@ __all__ = [
     "ANNOTATION_DELETION_COST",
     "ANNOTATION_NUMBER",
     "ANNOTATION_PAYLOAD",
+    "ANNOTATION_REPORT",
     "CONTAINER_CHECK",
     "CONTAINER_ENGINE",
     "LABEL_ARM",
@@ -37,6 +38,8 @@ ANNOTATION_AVOIDED_NODES: Final = "rampway.dev/avoided-nodes"
 """On ReplicaSets: comma list of the nodes that the template's affinity keeps away from."""
 ANNOTATION_PAYLOAD: Final = "rampway.dev/payload"
 """On ConfigMap manifests: what the shell fills in before it creates them."""
+ANNOTATION_REPORT: Final = "rampway.dev/report"
+"""On report ConfigMaps: digest of the reports that were written last."""
 ANNOTATION_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 PAYLOAD_CHECK_ENV: Final = "check_env.pyz"

@@ -19,9 +19,11 @@ from rampway_operator.core.spec import Spec
 from rampway_operator.core.state import Revision
 
 __all__ = [
+    "REPORT_SUFFIX",
     "alias_service",
     "baseline_set",
     "check_env_map",
+    "check_report_map",
     "child_name",
     "config_copy",
     "disruption_budget",
@@ -29,6 +31,7 @@ __all__ = [
     "preview_service",
     "replica_set",
     "replica_set_patch",
+    "report_name",
     "revision_service",
     "selector",
     "with_avoided_nodes",
@@ -40,6 +43,15 @@ API_VERSION: Final = "rampway.dev/v1alpha1"
 def child_name(name: str, revision: str, pool: Pool = Pool.MAIN) -> str:
     """The name of a revision's objects; its baseline copies carry `-b`."""
     return f"{name}-{revision}" + ("-b" if pool is Pool.BASELINE else "")
+
+
+REPORT_SUFFIX: Final = ".report"
+"""A dot: no copy of a tracked ConfigMap, whatever its name, can have the name of a report."""
+
+
+def report_name(name: str, revision: str) -> str:
+    """The name of the ConfigMap that holds what check_env found of a revision, node by node."""
+    return child_name(name, revision) + REPORT_SUFFIX
 
 
 def selector(name: str, revision: str, pool: Pool) -> dict[str, str]:
@@ -253,3 +265,13 @@ def config_copy(observed: Observed, revision: str, config_map: str) -> dict[str,
         "immutable": True,
         **copy.deepcopy(observed.configs[config_map]),
     }
+
+
+def check_report_map(
+    observed: Observed, revision: str, reports: dict[str, str], digest: str
+) -> dict[str, Any]:
+    """The ConfigMap with what check_env found of a revision: one JSON text a node."""
+    labels = {names.LABEL_REVISION: revision}
+    metadata = _metadata(observed, report_name(observed.name, revision), labels)
+    metadata["annotations"] = {names.ANNOTATION_REPORT: digest}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": reports}

@@ -215,6 +215,8 @@ class Observed:
     """Names of our Services that exist."""
     config_maps: frozenset[str] = frozenset()
     """Names of our ConfigMaps that exist."""
+    reports: dict[str, str] = field(default_factory=dict)
+    """Digest of what was written last, by the name of each report ConfigMap of ours."""
     uids: dict[str, str] = field(default_factory=dict)
     """`Kind/name` of our Services and ConfigMaps to their UID: what is not in here is never deleted."""
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -18,9 +18,11 @@ from rampway_operator.core.actions import (
     LabelPod,
     PatchPodDisruptionBudget,
     PatchReplicaSet,
+    PatchReport,
     SendSmoke,
     SendWarmup,
 )
+from rampway_operator.core.check_report import digest, reports_by_node
 from rampway_operator.core.cleanup import clean_up, is_stale
 from rampway_operator.core.config_refs import copy_name, missing_configs
 from rampway_operator.core.observed import Arm, CheckState, Observed, Pool, ReplicaSet
@@ -51,6 +53,7 @@ def plan(spec: Spec, observed: Observed, *, now: datetime) -> tuple[Action, ...]
         *_create(tick, wanted),
         *_label(tick, rotation),
         *_resize(tick, wanted),
+        *_report_checks(tick),
         *_replace_pods(tick),
         *_budget(tick),
         *_probe(tick),
@@ -190,6 +193,23 @@ def _patch(item: ReplicaSet, replicas: int, arm: Arm, *, in_rotation: bool) -> I
     if same != (replicas, arm, in_rotation):
         avoided = item.template_avoided_nodes
         yield PatchReplicaSet(item.name, item.resource_version, replicas, arm, in_rotation, avoided)
+
+
+def _report_checks(tick: Tick) -> Iterator[Action]:
+    """What check_env found, before a pod that failed is deleted and its message with it."""
+    observed, state = tick.observed, tick.state
+    stable = state.stable.hash if state.stable is not None else ""
+    for revision in sorted({stable, candidate_hash(state) or ""} - {""}):
+        pods = (p for p in observed.pods if p.hash == revision)
+        reports = reports_by_node(pods)
+        name, now = objects.report_name(observed.name, revision), digest(reports)
+        if not reports or observed.reports.get(name) == now:
+            continue
+        if name in observed.config_maps:
+            yield PatchReport(name, reports, now)
+        else:
+            manifest = objects.check_report_map(observed, revision, reports, now)
+            yield from _new(observed, "ConfigMap", manifest)
 
 
 def _replace_pods(tick: Tick) -> Iterator[Action]:

@@ -124,6 +124,8 @@ def _check_env(spec: Spec) -> dict[str, Any]:
     command += ["--timeout", format_duration(preflight.timeout)]
     if preflight.mode is PreflightMode.WARN:
         command.append("--warn")
+    if preflight.image:
+        command.append("--other-image")
     return {
         "name": names.CONTAINER_CHECK,
         "image": preflight.image or engine.image,
