@@ -36,6 +36,15 @@ RUN --mount=type=bind,source=images,target=/build \
     --mount=type=cache,id=rampway-tools,target=/cache/tools \
     --mount=type=cache,id=rampway-uv,target=/cache/uv \
     sh /build/install.sh -r /opt/requirements.txt
+# The kernels of the served models, compiled for every GPU architecture: the first request compiles
+# none. From the sources, before our wheels: a new build of anything else reuses this layer.
+COPY server/src/rampway_server/__init__.py server/src/rampway_server/errors.py /opt/kernels/rampway_server/
+COPY server/src/rampway_server/kernels /opt/kernels/rampway_server/kernels
+# The root of a pod is read only: what is not there is compiled into a folder of /tmp.
+ENV RAMPWAY_COMPILED_KERNELS=/opt/rampway/triton TRITON_CACHE_DIR=/tmp/triton
+RUN cd /opt/kernels && TRITON_STORE_BINARY_ONLY=1 /opt/rampway/bin/python -m rampway_server.kernels.usage_record \
+        fill --cache "$RAMPWAY_COMPILED_KERNELS" \
+    && rm -r /opt/kernels
 COPY dist/rampway_server-*.whl dist/rampway_prefix_cache-*.whl /opt/wheels/
 RUN --mount=type=bind,source=images,target=/build \
     --mount=type=cache,id=rampway-tools,target=/cache/tools \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ from hypothesis import strategies as st
 from model_builders import row
 
 from rampway_server.engine.batch import Row, Sample, Sampling
+from rampway_server.kernels import reference
 from rampway_server.model.sampler import draw, uniform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LOGITS = [1.0, 3.0, 2.0, 3.0, -1.0, 0.5]
 
@@ -24,12 +29,14 @@ def drawn(
 ) -> Sample:
     one = row([0] * position, [1], sampling=sampling)
     arrays = {name: np.array(value, np.int32) for name, value in ids.items()}
-    (sample,) = draw(torch.tensor([logits]), [replace(one, **arrays)])
+    (sample,) = draw(torch.tensor([logits]), [replace(one, **arrays)], reference)
     return sample
 
 
 def counts(logits: list[float], sampling: Sampling, times: int = 3000) -> Counter[int]:
-    return Counter(drawn(logits, replace(sampling, seed=seed)).token for seed in range(times))
+    rows = [row([0], [1], sampling=replace(sampling, seed=seed)) for seed in range(times)]
+    samples = draw(torch.tensor([logits]).repeat(times, 1), rows, reference)
+    return Counter(sample.token for sample in samples)
 
 
 def test_given_a_tie_when_greedy_then_the_lowest_token_is_drawn() -> None:
@@ -66,13 +73,50 @@ def test_given_temperature_when_drawn_often_then_frequencies_follow_the_softmax(
 def test_given_a_filter_when_drawn_often_then_exactly_the_kept_tokens_appear(
     sampling: Sampling, kept: set[int]
 ) -> None:
-    assert set(counts(LOGITS, sampling)) == kept
+    assert set(counts(LOGITS, sampling, times=1000)) == kept
+
+
+class Allows:
+    """The mask of a vocabulary that ends before the logits do, as a padded model's does."""
+
+    fault = ""
+
+    def __init__(self, *tokens: int) -> None:
+        self.tokens = list(tokens)
+        self.behind: list[list[int]] = []
+
+    def allowed(self, generated: NDArray[np.int32]) -> NDArray[np.bool_]:
+        self.behind.append(generated.tolist())
+        mask = np.zeros(len(LOGITS) - 1, np.bool_)
+        mask[self.tokens] = True
+        return mask
+
+
+@pytest.mark.parametrize(
+    ("more", "token"),
+    [
+        ({"temperature": 0.0}, 2),
+        ({"temperature": 0.0, "logit_bias": ((1, 100.0), (5, 100.0))}, 2),
+        ({"temperature": 0.0, "repetition_penalty": 9.0}, 0),
+        ({"top_k": 1}, 2),
+        ({"min_p": 0.9, "logit_bias": ((0, 50.0),)}, 0),
+    ],
+)
+def test_given_a_grammar_when_drawn_then_nothing_brings_back_what_it_forbids(
+    more: dict[str, Any], token: int
+) -> None:
+    mask = Allows(0, 2)
+    sampling = Sampling(mask=mask, logprobs=2, **more)
+    sample = drawn(LOGITS, sampling, prompt_ids=[4], generated_ids=[2, 2])
+    assert sample.token == token
+    assert mask.behind == [[2, 2]]
+    assert [at for at, _ in sample.top] == [1, 3], "reported is what the model thinks"
 
 
 def test_given_a_wide_vocabulary_when_top_p_needs_more_than_its_head_then_it_is_exact() -> None:
     # 1000 equal tokens and 1000 impossible ones: top-p 0.5 keeps 500 of the equal ones.
     logits = [0.0] * 1000 + [-1e9] * 1000
-    kept = {drawn(logits, Sampling(top_p=0.5, seed=seed)).token for seed in range(4000)}
+    kept = set(counts(logits, Sampling(top_p=0.5), times=4000))
     assert len(kept) == pytest.approx(500, abs=5)
     assert max(kept) < 1000
 
@@ -132,10 +176,10 @@ def test_a_seeded_row_draws_the_same_token_whatever_else_is_in_the_batch(
 ) -> None:
     logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(3))
     own = row([0] * position, [1], sampling=Sampling(seed=seed, top_p=0.9, top_k=50))
-    alone = draw(logits.clone(), [own])[0]
+    alone = draw(logits.clone(), [own], reference)[0]
     rows = [row([0], [1], sampling=Sampling(seed=other)) for other in others]
     noise = torch.randn(len(others), 300)
-    assert draw(torch.cat([noise, logits]), [*rows, own])[-1] == alone
+    assert draw(torch.cat([noise, logits]), [*rows, own], reference)[-1] == alone
 
 
 def test_given_one_seed_when_the_position_moves_then_numbers_look_independent() -> None:
@@ -150,7 +194,7 @@ def test_given_one_seed_when_the_position_moves_then_numbers_look_independent() 
 def test_given_a_row_without_sampling_when_drawn_then_it_is_our_own_fault() -> None:
     silent: Row = row([0], [1], sampling=None)
     with pytest.raises(ValueError, match="got no sampling"):
-        draw(torch.tensor([LOGITS]), [silent])
+        draw(torch.tensor([LOGITS]), [silent], reference)
 
 
 def test_given_not_a_number_when_drawn_then_those_tokens_are_impossible() -> None:

@@ -15,6 +15,7 @@ __all__ = ["add_bench", "run_bench"]
 
 BENCHMARKS = {
     "cache": "the prefix cache against its reference and its peers",
+    "kernels": "every Triton kernel on this GPU against a device copy and torch",
     "serve": "any server behind the OpenAI API or SGLang's /generate",
     "step": "the scheduler's and the cache's part of a decode step",
     "ttft": "time to first token of the server, Rust cache against Python cache",

@@ -1,119 +1,124 @@
-"""Compiles every kernel for GPUs that are not here and reports what each would use of one.
+"""Compiles kernels for GPUs that are not here, in parallel, into Triton's own cache.
 
-`python -m rampway_server.kernels.ahead_of_time --arch 90` prints a table and ends with 1 where a
-kernel spills registers or asks for more shared memory than the architecture has. It knows
-compilers and no device: nothing runs.
+It knows launches and processes; `usage_record.py` compares and shows what comes out.
 """
-# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
-import argparse
+import multiprocessing
 import os
-import re
-import subprocess
-import sys
-import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rampway_server.kernels.dispatch import pin_environment
 
 if TYPE_CHECKING:
-    from rampway_server.kernels.launches import Launch
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["SHARED_LIMIT_BYTES", "Usage", "compile_launch", "main"]
+    from rampway_server.kernels.shapes import Shape
+    from rampway_server.kernels.usage import Usage
 
-# Shared memory one block may ask for. Source: CUDA programming guide, compute capabilities.
-SHARED_LIMIT_BYTES = {80: 166_912, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
-_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+__all__ = ["Compiled", "Job", "compile_all", "compile_job", "jobs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What one compiled kernel takes of a streaming multiprocessor."""
+class Job:
+    """One kernel in one dtype for one architecture, for all shapes: no two jobs compile the same."""
 
-    registers: int
-    """Per thread."""
-    spill_bytes: int
-    """Per thread: stack and local memory, which no kernel of ours asks for by itself."""
-    shared_bytes: int
-    """Per block."""
-
-    def faults(self, arch: int) -> list[str]:
-        """Return what is wrong with it on `arch`, in words; nothing where it is right."""
-        limit = SHARED_LIMIT_BYTES[arch]
-        found = [f"spills {self.spill_bytes} bytes a thread"] if self.spill_bytes else []
-        if self.shared_bytes > limit:
-            found.append(f"asks for {self.shared_bytes} bytes of shared memory, {limit} exist")
-        return found
+    kernel: str
+    dtype: str
+    arch: int
+    shapes: tuple[Shape, ...]
 
 
-def compile_launch(launch: Launch, arch: int) -> Usage:
-    """Return the usage of `launch` compiled for compute capability `arch` (90 is H100)."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One compilation: which kernel with which compile-time sizes, and what came out."""
 
-    signature: dict[str, str] = {}
-    constants: dict[tuple[int, ...], int | bool] = {}
-    attributes: dict[tuple[int, ...], list[list[str | int]]] = {}
-    for at, (name, given) in enumerate({**launch.arguments, **launch.constants}.items()):
-        # As the JIT does: 1 becomes a constant, multiples of 16 and pointers are known as such.
-        if name in launch.constants or given == 1:
-            signature[name] = "constexpr"
-            constants[at,] = given if isinstance(given, int) else int(given)
-            continue
-        signature[name] = given if isinstance(given, str) else "i32"
-        if str(given).startswith("*") or (isinstance(given, int) and given % 16 == 0):
-            attributes[at,] = [["tt.divisibility", 16]]
-    source = ASTSource(launch.kernel, signature, constants, attributes)
-    options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
-    compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    return _usage(compiled.asm["cubin"], compiled.metadata.shared)
+    kernel: str
+    """As Triton names it; a kernel of ours may be several."""
+    config: str
+    """Compile-time sizes, such as "BLOCK=1024 HAS_RESIDUAL=0"."""
+    dtype: str
+    arch: int
+    cache_hit: bool
+    usage: Usage | None
+    """None where only the cache was to be filled."""
 
 
-def _usage(cubin: bytes, dynamic_shared: int) -> Usage:
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        said = subprocess.run(  # noqa: S603 - a tool of the triton package on our own file
-            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
-        )
-    found = _USAGE.search(said.stdout)
-    if found is None:
-        raise RuntimeError(f"cuobjdump said nothing of registers: got {said.stdout!r}")
-    registers, stack, static_shared, local = map(int, found.groups())
-    return Usage(registers, stack + local, max(static_shared, dynamic_shared))
+def jobs(shapes: Iterable[Shape], dtypes: Sequence[str], archs: Iterable[int]) -> tuple[Job, ...]:
+    """Return the jobs, the slowest kernels first; sampling is fp32 only, whatever `dtypes` are."""
+    kernels = ("prefix_extend_attention", "paged_decode_attention", "rope_kv_write", "rms_norm")
+    wanted = tuple(shapes)
+    each = [(kernel, dtype) for kernel in (*kernels, "silu_mul") for dtype in dtypes]
+    return tuple(
+        Job(kernel, dtype, arch, wanted)
+        for kernel, dtype in (("sample", "fp32"), *each)
+        for arch in archs
+    )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print one table row a kernel; return 1 where one cannot run well on an architecture."""
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-    from rampway_server.kernels.launches import SHAPES, launches
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--arch", type=int, action="append", choices=sorted(SHARED_LIMIT_BYTES))
-    parser.add_argument("--dtype", action="append", choices=("bf16", "fp16", "fp32"))
-    options = parser.parse_args(arguments)
-    out = sys.stdout
-    out.write("| kernel | shape | dtype | sm | registers | spills | shared bytes | problem |\n")
-    out.write("|---|---|---|---|---|---|---|---|\n")
-    bad = 0
-    for shape in SHAPES:
-        for dtype in options.dtype or ("bf16",):
-            for launch in launches(shape, dtype):
-                for arch in options.arch or (90,):
-                    usage = compile_launch(launch, arch)
-                    faults = "; ".join(usage.faults(arch))
-                    bad += bool(faults)
-                    row = f"| {launch.name} | {shape.name} | {dtype} | {arch} | {usage.registers} "
-                    out.write(f"{row}| {usage.spill_bytes} | {usage.shared_bytes} | {faults} |\n")
-                    out.flush()
-    return 1 if bad else 0
+def compile_all(
+    wanted: Sequence[Job], cache: Path, *, measure: bool = True, workers: int | None = None
+) -> list[Compiled]:
+    """Return what `wanted` compile to, in processes that put it into the folder `cache`."""
+    count = workers or len(os.sched_getaffinity(0))
+    # Not forked: torch and the compiler have threads of their own.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        count, mp_context=context, initializer=_use, initargs=(str(cache),)
+    ) as pool:
+        found = [pool.submit(compile_job, job, measure=measure) for job in wanted]
+        return [one for future in found for one in future.result()]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _use(cache: str) -> None:
+    os.environ["TRITON_CACHE_DIR"] = cache
+
+
+def compile_job(job: Job, *, measure: bool = True) -> list[Compiled]:
+    """Return every compilation of one job in this process, each once."""
+    pin_environment()
+    import torch
+    from triton import knobs
+
+    from rampway_server.kernels.launches import DTYPES, LAUNCHES
+    from rampway_server.kernels.stub_driver import pretend
+    from rampway_server.kernels.usage import usage_of
+
+    found: dict[tuple[str, str], Compiled] = {}
+
+    def listen(
+        *,
+        src: Any,
+        metadata: dict[str, Any],
+        metadata_group: dict[str, str],
+        cache_hit: bool,
+        **_: Any,
+    ) -> None:
+        name = str(src.name).strip("_").removesuffix("_kernel")
+        cubin = next(Path(path) for path in metadata_group.values() if path.endswith(".cubin"))
+        usage = usage_of(cubin, metadata["shared"]) if measure else None
+        row = Compiled(name, _config(src), job.dtype, job.arch, cache_hit, usage)
+        before = found.setdefault((name, row.config), row)
+        if before.usage != usage:
+            raise ValueError(f"one config has two results: got {row}, need the same as {before}")
+
+    knobs.compilation.listener = listen
+    try:
+        with pretend(job.arch), torch.inference_mode():
+            for shape in job.shapes:
+                LAUNCHES[job.kernel](shape, DTYPES[job.dtype])
+    finally:
+        knobs.compilation.listener = None
+    return list(found.values())
+
+
+def _config(source: Any) -> str:
+    """Return the compile-time sizes of a compilation, without what the JIT found by itself."""
+    sizes = {
+        param.name: source.constants[param.num,] for param in source.fn.params if param.is_constexpr
+    }
+    return " ".join(f"{name}={int(value)}" for name, value in sizes.items())

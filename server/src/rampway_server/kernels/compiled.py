@@ -7,6 +7,7 @@ from rampway_server.kernels.paged_decode_attention import paged_decode_attention
 from rampway_server.kernels.prefix_extend_attention import prefix_extend_attention
 from rampway_server.kernels.rms_norm import rms_norm
 from rampway_server.kernels.rope_kv_write import rope_kv_write
+from rampway_server.kernels.sample import sample
 from rampway_server.kernels.silu_mul import silu_mul
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "prefix_extend_attention",
     "rms_norm",
     "rope_kv_write",
+    "sample",
     "silu_mul",
 ]
 

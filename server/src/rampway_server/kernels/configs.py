@@ -12,12 +12,14 @@ __all__ = [
     "DecodeConfig",
     "ExtendConfig",
     "RowConfig",
+    "SampleConfig",
     "TileConfig",
     "decode_config",
     "extend_config",
     "power_of_two",
     "rms_norm_config",
     "rope_config",
+    "sample_config",
     "silu_mul_config",
 ]
 
@@ -66,6 +68,17 @@ class ExtendConfig:
     num_stages: int
 
 
+@dataclass(frozen=True, slots=True)
+class SampleConfig:
+    """A row of logits is cut into chunks of `chunk`, at most `chunks` of them."""
+
+    chunk: int
+    chunks: int
+    edits: int
+    """Edited logits a program."""
+    num_warps: int
+
+
 def power_of_two(size: int) -> int:
     """Return the smallest power of two that is at least `size`, for sizes from 1."""
     return 1 << (size - 1).bit_length()
@@ -88,6 +101,12 @@ def rope_config(heads: int, head_dim: int) -> TileConfig:
     half = power_of_two(head_dim // 2)
     tile = min(power_of_two(heads), max(1, 1024 // half))
     return TileConfig(tile, half, _warps(tile * half, per_warp=256))
+
+
+def sample_config(vocab: int) -> SampleConfig:
+    """Return the config for a vocabulary: one for all up to 262,144 tokens."""
+    chunk = 4096
+    return SampleConfig(chunk, max(64, power_of_two(-(-vocab // chunk))), edits=256, num_warps=8)
 
 
 def decode_config(group: int, head_dim: int, itemsize: int) -> DecodeConfig:
@@ -115,8 +134,9 @@ def extend_config(group: int, head_dim: int, itemsize: int) -> ExtendConfig:
     tile = 64 if row_bytes <= 256 else 32 if row_bytes <= 512 else 16
     return ExtendConfig(
         rows=max(tile, power_of_two(group)),
-        # 64 keys of 128 columns would spill on compute capability 8.9.
-        keys=min(tile, 64 if row_bytes <= 128 else 32),
+        # Twice as many would spill: 64 keys of 128 columns on compute capability 8.9, 32 of 256
+        # columns on 8.0.
+        keys=min(tile, 64 if row_bytes <= 128 else 32 if row_bytes <= 256 else 16),
         depth=depth,
         num_warps=4,
         num_stages=2,

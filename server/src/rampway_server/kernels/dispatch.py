@@ -13,7 +13,10 @@ from rampway_server.errors import UsageError
 if TYPE_CHECKING:
     from rampway_server.kernels.contract import Kernels
 
-__all__ = ["select"]
+__all__ = ["BAKED", "pin_environment", "select"]
+
+BAKED = "RAMPWAY_COMPILED_KERNELS"
+"""The variable that names the folder of the image's compiled kernels."""
 
 
 def select(device: str, choice: str = "auto", *, invariant: bool = False) -> Kernels:
@@ -40,8 +43,19 @@ def select(device: str, choice: str = "auto", *, invariant: bool = False) -> Ker
             "kernels 'triton' cannot run on cpu: need --device cuda, or TRITON_INTERPRET=1 in the "
             "environment for a slow test run"
         )
-    # Triton's own default flips in 3.10; ours is what the kernels were measured and compiled with.
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    pin_environment()
     from rampway_server.kernels import compiled
 
     return compiled
+
+
+def pin_environment() -> None:
+    """Fix what Triton reads from the environment into its cache keys, before it is imported.
+
+    Its default of floating-point fusion flips in 3.10; ours is what the kernels were measured and
+    compiled ahead of time with. Where the image brings compiled kernels, they are looked up too.
+    """
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    if os.environ.get(BAKED):
+        manager = "rampway_server.kernels.baked_cache:BakedCache"
+        os.environ.setdefault("TRITON_CACHE_MANAGER", manager)

@@ -15,6 +15,7 @@ from rampway_server.kernels.reference import (
     paged_decode_attention,
     rms_norm,
     rope_kv_write,
+    sample,
     silu_mul,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "prefix_extend_attention",
     "rms_norm",
     "rope_kv_write",
+    "sample",
     "silu_mul",
 ]
 

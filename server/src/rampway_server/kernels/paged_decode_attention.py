@@ -19,7 +19,7 @@ from rampway_server.kernels.configs import decode_config, power_of_two
 __all__ = ["paged_decode_attention"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride_table", "q_heads", "group", "splits"])
 def _decode_split_kernel(
     q_ptr,
     k_pool_ptr,
@@ -85,7 +85,7 @@ def _decode_split_kernel(
     tl.store(sum_ptr + out, total, mask=in_group)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["q_heads", "splits"])
 def _decode_merge_kernel(
     partial_ptr,
     maximum_ptr,

@@ -75,7 +75,7 @@ def _fold(
     return higher, total * shrink + tl.sum(weights, axis=1), acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride_table", "q_heads", "runs"])
 def _prefix_extend_kernel(
     q_ptr,
     k_pool_ptr,

@@ -1,6 +1,7 @@
 """Every kernel in plain torch: the specification of the Triton kernels and what a CPU runs.
 
-It knows tensors and page tables, no model and no batch. Shapes are named in `contract.py`.
+It knows tensors and page tables, no model and no batch. Shapes are named in `contract.py`;
+`sample` has a file of its own, `sample_reference.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rampway_server.kernels.sample_reference import sample
+
 __all__ = [
     "NAME",
     "paged_decode_attention",
     "prefix_extend_attention",
     "rms_norm",
     "rope_kv_write",
+    "sample",
     "silu_mul",
 ]
 

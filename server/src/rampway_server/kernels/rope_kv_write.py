@@ -17,7 +17,7 @@ from rampway_server.kernels.configs import rope_config
 __all__ = ["rope_kv_write"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["q_heads", "kv_heads"])
 def _rope_kv_write_kernel(
     qkv_ptr,
     cos_sin_ptr,

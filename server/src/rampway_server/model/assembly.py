@@ -16,6 +16,7 @@ from rampway_server.errors import UsageError
 from rampway_server.kernels.dispatch import select
 from rampway_server.model import kv_pool
 from rampway_server.model.contract import LoadedModel
+from rampway_server.model.decode_graphs import CudaGraphs, DecodeGraphs, buckets
 from rampway_server.model.llama import Llama
 from rampway_server.model.machine import available_cpus, available_memory_bytes
 from rampway_server.model.runner import TorchRunner
@@ -58,14 +59,16 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
         # Page 0 is never given away; an unasked context is cut to what one sequence can get.
         context = min(longest, (pages - 1) * options.page_size)
         pool = kv_pool.allocate(source.config, pages, options.page_size, dtype, options.device)
+    model = Llama(source.config, weights, kernels)
     runner = TorchRunner(
-        Llama(source.config, weights, kernels),
+        model,
         pool,
         device=options.device,
         context_length=context,
         max_num_seqs=options.max_num_seqs,
         max_num_batched_tokens=options.max_num_batched_tokens,
         invariant=options.deterministic,
+        graphs=_graphs(model, pool, options, context),
     )
     facts = source.info()
     info: dict[str, object] = {
@@ -87,6 +90,19 @@ def assemble(source: ModelSource, options: LoadOptions) -> LoadedModel:
     }
     _log.info("model loaded", model=facts.model_id, **info)
     return LoadedModel(runner=runner, tokenizer=tokenizer, model_id=facts.model_id, info=info)
+
+
+def _graphs(
+    model: Llama, pool: kv_pool.KvPool, options: LoadOptions, context: int
+) -> DecodeGraphs | None:
+    """Return graphs for decode steps on cuda; None where a step cannot or must not be captured.
+
+    The torch references read lengths on the host, and `deterministic` has no decode steps.
+    """
+    if options.device != "cuda" or options.deterministic or model.kernels.NAME != "triton":
+        return None
+    shapes = buckets(options.max_num_seqs, -(-context // options.page_size))
+    return DecodeGraphs(model, pool, shapes, CudaGraphs(), options.device)
 
 
 def _check_device(options: LoadOptions) -> None:

@@ -54,11 +54,11 @@ class Llama:
     def __init__(self, config: ModelConfig, weights: Weights, kernels: Kernels) -> None:
         self.config = config
         self._weights = weights
-        self._kernels = kernels
+        self.kernels = kernels
 
     def forward(self, layout: Layout, pool: KvPool) -> Tensor:
         """Return fp32 logits `[S, vocabulary]` of the sampled tokens; writes KV into the pool."""
-        weights, kernels, eps = self._weights, self._kernels, self.config.rms_eps
+        weights, kernels, eps = self._weights, self.kernels, self.config.rms_eps
         residual = weights.embed[layout.tokens]
         x = kernels.rms_norm(residual, weights.layers[0].attn_norm, eps)
         last = len(weights.layers) - 1
@@ -77,7 +77,7 @@ class Llama:
         self, layer: Layer, x: Tensor, layout: Layout, keys: Tensor, values: Tensor
     ) -> Tensor:
         """Return `[T, Hq * D]`; decode rows and extend rows take their own kernels."""
-        kernels, scale = self._kernels, self.config.head_dim**-0.5
+        kernels, scale = self.kernels, self.config.head_dim**-0.5
         qkv = layer.qkv(x)
         if layer.q_norm is not None and layer.k_norm is not None:
             qkv = self._head_norms(qkv, layer.q_norm, layer.k_norm)
@@ -115,6 +115,6 @@ class Llama:
 
         def normed(x: Tensor, weight: Tensor) -> Tensor:
             heads = x.reshape(-1, config.head_dim)
-            return self._kernels.rms_norm(heads, weight, config.rms_eps).view(x.shape)
+            return self.kernels.rms_norm(heads, weight, config.rms_eps).view(x.shape)
 
         return torch.cat((normed(q, q_norm), normed(k, k_norm), v), dim=-1)

@@ -16,6 +16,7 @@ from rampway_server.model.layout import lay_out
 from rampway_server.model.sampler import draw
 
 if TYPE_CHECKING:
+    from rampway_server.model.decode_graphs import DecodeGraphs
     from rampway_server.model.kv_pool import KvPool
     from rampway_server.model.llama import Llama
 
@@ -39,7 +40,9 @@ class TorchRunner:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         invariant: bool = False,
+        graphs: DecodeGraphs | None = None,
     ) -> None:
+        self._graphs = graphs
         self._model = model
         self._invariant = invariant
         self._pool = pool
@@ -70,8 +73,12 @@ class TorchRunner:
                 self._device,
                 split_decode=not self._invariant,
             )
-            logits = self._model.forward(layout, self._pool)
-            drawn = draw(logits, [batch.rows[index] for index in layout.sampled_rows])
+            logits = None if self._graphs is None else self._graphs.run(layout)
+            if logits is None:
+                logits = self._model.forward(layout, self._pool)
+            drawn = draw(
+                logits, [batch.rows[index] for index in layout.sampled_rows], self._model.kernels
+            )
         samples: list[Sample | None] = [None] * len(batch.rows)
         for index, sample in zip(layout.sampled_rows, drawn, strict=True):
             samples[index] = sample
@@ -79,6 +86,8 @@ class TorchRunner:
 
     def warm_up(self) -> None:
         """Run the largest prefill chunk and decode batches of every power of two; times the first.
+
+        Then captures the graphs, where the device has them, so that no step of serving does.
 
         All of it is written to page 0, which no sequence reads.
         """
@@ -91,6 +100,9 @@ class TorchRunner:
             self.run(Batch(step=0, rows=(self._null_row(1),) * size))
             size *= 2
         self.run(Batch(step=0, rows=(self._null_row(1),) * self._max_num_seqs))
+        if self._graphs is not None:
+            with torch.inference_mode():
+                self._graphs.capture()
 
     def longest_step_seconds(self, max_batched_tokens: int) -> float:
         """Return a bound for one step: generous, because a probe that fires too early kills us."""

@@ -1,4 +1,4 @@
-"""Draws one token a row from logits, by the row's own rules and a counter-based random number.
+"""Draws one token a row: turns rows into the tensors of the sampling kernel and back into samples.
 
 It knows logits and `Sampling`, neither sequences nor the model. Equal logits, fields, seed and
 position draw the same token, whatever else is in the batch.
@@ -8,40 +8,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rampway_server.engine.batch import Sample
+from rampway_server.kernels.contract import LogitEdits, SamplingRules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from rampway_server.engine.batch import Row, Sampling
+    from rampway_server.kernels.contract import Kernels
 
 __all__ = ["draw", "uniform"]
 
 _MASK = (1 << 64) - 1
-_LARGEST = 1e30  # stands for infinity: differences of two are still numbers
-_HEAD = 256  # most likely tokens looked at before a whole vocabulary is sorted
+_LARGEST = 1e30  # stands for infinity, as in the kernel
+_NO_EDITS = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
 
 
-def draw(logits: Tensor, rows: Sequence[Row]) -> list[Sample]:
+def draw(logits: Tensor, rows: Sequence[Row], kernels: Kernels) -> list[Sample]:
     """Return one sample for each row of `logits` `[N, vocabulary]` fp32, which is changed in place.
 
     Every row must have `sampling`. Log probabilities are those of the model: before penalties,
     temperature and filters.
     """
     settings = [_settings(row) for row in rows]
-    # Broken weights must not draw nonsense silently as the largest: not a number is impossible.
-    logits.nan_to_num_(nan=float("-inf"), posinf=_LARGEST, neginf=float("-inf"))
     plain = [log_probs(logits[at], s.logprobs) for at, s in enumerate(settings)]
     for at, (row, sampling) in enumerate(zip(rows, settings, strict=True)):
-        _adjust(logits[at], row, sampling)
-    tokens = logits.argmax(dim=-1).tolist()
-    for at, (row, sampling) in enumerate(zip(rows, settings, strict=True)):
-        if sampling.temperature > 0:
-            position = row.start + len(row.tokens)
-            tokens[at] = _random_token(logits[at], sampling, uniform(sampling.seed, position))
+        _restrict(logits[at], row, sampling)
+    tokens = kernels.sample(logits, _rules(rows, settings, logits.device)).tolist()
     return [_sample(token, known) for token, known in zip(tokens, plain, strict=True)]
 
 
@@ -55,7 +54,9 @@ def log_probs(logits: Tensor, count: int) -> tuple[Tensor, list[tuple[int, float
     """Return log probabilities and the `count` largest with their tokens; None where count is 0."""
     if count == 0:
         return None
-    known = torch.log_softmax(logits, dim=-1)
+    # Broken weights must not show as the most likely: not a number is impossible.
+    clean = logits.nan_to_num(nan=float("-inf"), posinf=_LARGEST, neginf=float("-inf"))
+    known = torch.log_softmax(clean, dim=-1)
     values, tokens = known.topk(min(count, known.shape[-1]))
     return known, list(zip(tokens.tolist(), values.tolist(), strict=True))
 
@@ -72,77 +73,87 @@ def _settings(row: Row) -> Sampling:
     return row.sampling
 
 
-def _adjust(logits: Tensor, row: Row, sampling: Sampling) -> None:
-    """Apply penalties, biases, prohibitions and the grammar to one row in place."""
-    device = logits.device
-    if sampling.repetition_penalty != 1.0:
-        seen = torch.unique(_ids(row.prompt_ids, row.generated_ids, device=device))
-        before = logits[seen]
-        penalty = sampling.repetition_penalty
-        logits[seen] = torch.where(before > 0, before / penalty, before * penalty)
-    if sampling.presence_penalty or sampling.frequency_penalty:
-        seen, counts = torch.unique(_ids(row.generated_ids, device=device), return_counts=True)
-        logits[seen] -= sampling.presence_penalty + sampling.frequency_penalty * counts
-    if sampling.logit_bias:
-        tokens, added = zip(*sampling.logit_bias, strict=True)
-        at = torch.tensor(tokens, dtype=torch.int64, device=device)
-        logits.index_add_(0, at, torch.tensor(added, dtype=torch.float32, device=device))
-    if sampling.forbidden:
-        logits[torch.tensor(sampling.forbidden, device=device)] = float("-inf")
-    if sampling.mask is not None and row.generated_ids is not None:
-        allowed = torch.from_numpy(sampling.mask.allowed(row.generated_ids)).to(device)
-        size = min(len(allowed), len(logits))  # either may be padded
-        logits[:size].masked_fill_(~allowed[:size], float("-inf"))
-        logits[size:] = float("-inf")
+def _restrict(logits: Tensor, row: Row, sampling: Sampling) -> None:
+    """Forbid one row in place what its grammar does; no penalty or bias brings it back."""
+    if sampling.mask is None or row.generated_ids is None:
+        return
+    allowed = torch.from_numpy(sampling.mask.allowed(row.generated_ids)).to(logits.device)
+    size = min(len(allowed), len(logits))  # either may be padded
+    logits[:size].masked_fill_(~allowed[:size], float("-inf"))
+    logits[size:] = float("-inf")
 
 
-def _ids(*parts: object, device: torch.device) -> Tensor:
-    known = [torch.as_tensor(part) for part in parts if part is not None]
-    return torch.cat(known).to(device, torch.int64) if known else torch.empty(0, dtype=torch.int64)
+def _rules(
+    rows: Sequence[Row], settings: Sequence[Sampling], device: torch.device
+) -> SamplingRules:
+    """Return the rules of all rows on `device`."""
+
+    def column(values: Iterable[float], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(list(values), dtype=dtype).to(device)
+
+    numbers = (
+        uniform(s.seed, row.start + len(row.tokens)) if s.temperature > 0 else 0.0
+        for row, s in zip(rows, settings, strict=True)
+    )
+    return SamplingRules(
+        temperature=column((s.temperature for s in settings), torch.float32),
+        top_k=column((s.top_k for s in settings), torch.int32),
+        top_p=column((s.top_p for s in settings), torch.float32),
+        min_p=column((s.min_p for s in settings), torch.float32),
+        number=column(numbers, torch.float64),
+        edits=_edits(rows, settings, device),
+    )
 
 
-def _random_token(logits: Tensor, sampling: Sampling, number: float) -> int:
-    """Return the token at which the kept probability mass, in a fixed order, passes `number`."""
-    scaled = logits / sampling.temperature
-    peak = scaled.max()
-    if float(peak) == float("-inf"):  # everything is forbidden: the draw must still end
-        return 0
-    weights = (scaled - peak).exp_()
-    if sampling.min_p > 0:
-        weights[weights < sampling.min_p] = 0.0
-    if sampling.top_k <= 0 and sampling.top_p >= 1.0:
-        return _pick(weights, number)
-    ordered, tokens = _most_likely(weights, sampling)
-    return int(tokens[_pick(ordered, number)])
+def _edits(
+    rows: Sequence[Row], settings: Sequence[Sampling], device: torch.device
+) -> LogitEdits | None:
+    """Return the edits of all rows; None where no row has one."""
+    each = [_row_edits(row, sampling) for row, sampling in zip(rows, settings, strict=True)]
+    sizes = [len(tokens) for tokens, _, _ in each]
+    if not any(sizes):
+        return None
+
+    def put(parts: Iterable[NDArray[np.generic]]) -> Tensor:
+        return torch.from_numpy(np.concatenate(list(parts))).to(device)
+
+    penalties = [(s.repetition_penalty, s.presence_penalty, s.frequency_penalty) for s in settings]
+    return LogitEdits(
+        penalties=torch.tensor(penalties, dtype=torch.float32).to(device),
+        offsets=torch.tensor(np.cumsum([0, *sizes]), dtype=torch.int32).to(device),
+        tokens=put(tokens for tokens, _, _ in each),
+        counts=put(counts for _, counts, _ in each),
+        added=put(added for _, _, added in each),
+        longest=max(sizes),
+    )
 
 
-def _most_likely(weights: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Return the kept weights in falling order and their tokens.
-
-    top-k first, then top-p on what is left of the mass, as vLLM and transformers do.
-    """
-    size = weights.shape[-1]
-    keep = min(sampling.top_k, size) if sampling.top_k > 0 else size
-    head = keep if sampling.top_k > 0 else min(_HEAD, size)
-    ordered, tokens = weights.topk(head)
-    if sampling.top_p >= 1.0:
-        return ordered, tokens
-    mass = ordered.double().sum() if sampling.top_k > 0 else weights.double().sum()
-    limit = sampling.top_p * float(mass)
-    total = ordered.double().cumsum(0)
-    if head < keep and float(total[-1]) < limit:
-        ordered, tokens = weights.sort(descending=True)
-        total = ordered.double().cumsum(0)
-    # The token that passes the limit is kept, so that at least one is.
-    count = int((total < limit).sum()) + 1
-    return ordered[:count], tokens[:count]
-
-
-def _pick(weights: Tensor, number: float) -> int:
-    total = weights.double().cumsum(0)
-    at = int(torch.searchsorted(total, number * float(total[-1]), right=True))
-    # Rounding may land past the last weight, or on a weight of zero at the very end.
-    return int(weights.nonzero()[-1]) if at >= weights.shape[-1] else at
+def _row_edits(
+    row: Row, sampling: Sampling
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+    """Return a row's edited tokens, how often each was drawn (-1: never seen), and what is added."""
+    seen = row.prompt_ids is not None or row.generated_ids is not None
+    if not (seen or sampling.logit_bias or sampling.forbidden):
+        return _NO_EDITS  # most rows of most steps: sorting nothing would take 20 µs each
+    prompt, drawn = (
+        np.asarray([] if ids is None else ids, np.int32)
+        for ids in (row.prompt_ids, row.generated_ids)
+    )
+    biased = np.array([token for token, _ in sampling.logit_bias], np.int32)
+    forbidden = np.array(sampling.forbidden, np.int32)
+    parts = (drawn, prompt, biased, forbidden)
+    tokens, where = np.unique(np.concatenate(parts), return_inverse=True)
+    of_drawn, of_prompt, of_bias, of_forbidden = np.split(
+        where, np.cumsum([len(part) for part in parts])[:-1]
+    )
+    counts = np.full(len(tokens), -1, np.int32)
+    counts[of_prompt] = 0
+    counts[of_drawn] = 0
+    np.add.at(counts, of_drawn, 1)
+    added = np.zeros(len(tokens), np.float32)
+    np.add.at(added, of_bias, np.array([value for _, value in sampling.logit_bias], np.float32))
+    added[of_forbidden] = -np.inf
+    return tokens, counts, added
 
 
 def _split_mix(value: int) -> int:
