@@ -157,11 +157,29 @@ class Kube:
             timeout=timeout + 10,
         )
 
+    def apply_crds(self) -> None:
+        """Apply this repository's CRDs and wait until the API server serves them.
+
+        `kubectl wait` ends with an error when it meets a CRD that has no conditions yet.
+        """
+        crds = ("-f", str(REPOSITORY / "crds"))
+        self.kubectl("apply", "--server-side", "--force-conflicts", *crds)
+
+        def established() -> bool:
+            listed = json.loads(self.kubectl("get", *crds, "-o", "json"))
+            return all(
+                any(
+                    condition["type"] == "Established" and condition["status"] == "True"
+                    for condition in crd.get("status", {}).get("conditions") or ()
+                )
+                for crd in listed.get("items", [listed])
+            )
+
+        wait_until("the CRDs are established", established, 60)
+
     def install_operator(self, image: str, *settings: str) -> None:
         """`helm install` the chart into this namespace and wait until the operator is ready."""
-        # Helm never upgrades the CRDs of a chart.
-        crds = str(REPOSITORY / "crds")
-        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", crds)
+        self.apply_crds()  # Helm never upgrades the CRDs of a chart
         repository, _, tag = image.rpartition(":")
         chosen = (f"image.repository={repository}", f"image.tag={tag}", *settings)
         flags = [flag for setting in chosen for flag in ("--set", setting)]

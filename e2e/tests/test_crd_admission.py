@@ -31,8 +31,7 @@ Change = Callable[[dict[str, Any]], Any]
 def api(kubeconfig: str) -> Kube:
     """A cluster with this CRD; objects are only tried (dry run), but for one."""
     cluster = Kube(kubeconfig, "default")
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRD))
+    cluster.apply_crds()
     return cluster
 
 

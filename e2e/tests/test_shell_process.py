@@ -68,9 +68,7 @@ def stage(request: pytest.FixtureRequest, kubeconfig: str) -> Iterator[Kube]:
     kube = Kube(kubeconfig, "e2e-shell-process")
     kube.delete_namespace()
     kube.create_namespace()
-    if "inferencedeployments" not in kube.kubectl("api-resources", "--api-group=rampway.dev"):
-        crd = str(REPOSITORY / "crds" / "inferencedeployments.yaml")
-        kube.run("kubectl", "apply", "--server-side", "-f", crd)
+    kube.apply_crds()
     try:
         yield kube
     finally:
@@ -134,7 +132,8 @@ def test_given_a_leader_when_it_stops_then_it_exits_zero_and_the_other_leads_wit
     code, seconds = first.stop()
     assert code == 0, first.log.read_text()
     assert seconds < 5
-    wait_until("second leads", lambda: holder(stage) == "second", 5, every=0.1)
+    # Sooner than a Lease that was not released runs out (15 s), also on a busy machine.
+    wait_until("second leads", lambda: holder(stage) == "second", 10, every=0.1)
 
 
 def test_given_a_leader_when_it_is_killed_then_the_other_acts_within_20_seconds(

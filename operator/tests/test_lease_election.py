@@ -26,6 +26,8 @@ class LeaseStore:
         self.fault: ApiError | None = None
         self.commit_then_fail = False
         self.stall = 0.0
+        self.answer_delay = 0.0
+        """Seconds between a write that is stored and its answer."""
 
     async def get(self, _resource: Any, _namespace: str, _name: str) -> dict[str, Any]:
         await self._before()
@@ -37,7 +39,7 @@ class LeaseStore:
         await self._before()
         if self.lease is not None:
             raise Conflict("exists", status=409)
-        return self._store(copy.deepcopy(body))
+        return await self._answer(self._store(copy.deepcopy(body)))
 
     async def merge_patch(
         self, _resource: Any, _namespace: str, _name: str, body: dict[str, Any]
@@ -47,12 +49,17 @@ class LeaseStore:
         if body["metadata"]["resourceVersion"] != str(self.version):
             raise Conflict("stale", status=409)
         merged = {**self.lease, "spec": {**self.lease["spec"], **body["spec"]}}
-        return self._store(merged)
+        return await self._answer(self._store(merged))
 
     async def _before(self) -> None:
         await asyncio.sleep(self.stall)
         if self.fault is not None:
             raise self.fault
+
+    async def _answer(self, stored: dict[str, Any]) -> dict[str, Any]:
+        if self.answer_delay:
+            await asyncio.sleep(self.answer_delay)
+        return stored
 
     def _store(self, lease: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
@@ -136,6 +143,74 @@ def test_given_a_leader_that_stops_when_it_releases_then_another_leads_within_3_
     holder, seconds = run(scenario())
     assert holder == "b"
     assert seconds <= 3.0
+
+
+def test_given_a_renewal_cut_off_by_the_stop_when_releasing_then_another_leads_within_3_seconds() -> (
+    None
+):
+    async def scenario() -> tuple[str, float]:
+        store = LeaseStore()
+        first, second = election(store, "a"), election(store, "b")
+        await first.acquire()
+        keeping = asyncio.create_task(first.keep())
+        waiting = asyncio.create_task(second.acquire())
+        store.answer_delay = 0.5
+        await asyncio.sleep(2.25)  # the renewal of second 2 is accepted, its answer on the way
+        keeping.cancel()
+        store.answer_delay = 0.0
+        await first.release()
+        released = now()
+        await waiting
+        return store.holder, now() - released
+
+    holder, seconds = run(scenario())
+    assert holder == "b"
+    assert seconds <= 3.0
+
+
+def test_given_a_claim_cut_off_by_the_stop_when_releasing_then_another_leads_within_3_seconds() -> (
+    None
+):
+    async def scenario() -> tuple[str, float]:
+        store = LeaseStore()
+        store.answer_delay = 0.5
+        first, second = election(store, "a"), election(store, "b")
+        claiming = asyncio.create_task(first.acquire())
+        await asyncio.sleep(0.25)
+        claiming.cancel()
+        assert store.holder == "a"
+        store.answer_delay = 0.0
+        waiting = asyncio.create_task(second.acquire())
+        await first.release()
+        released = now()
+        await waiting
+        return store.holder, now() - released
+
+    holder, seconds = run(scenario())
+    assert holder == "b"
+    assert seconds <= 3.0
+
+
+def test_given_a_lease_of_another_when_a_waiting_process_stops_then_it_is_left_alone() -> None:
+    async def scenario() -> tuple[str, int]:
+        store = LeaseStore()
+        await election(store, "a").acquire()
+        await election(store, "b").release()
+        return store.holder, store.version
+
+    assert run(scenario()) == ("a", 1)
+
+
+def test_given_an_api_server_that_is_down_when_releasing_then_the_stop_goes_on() -> None:
+    async def scenario() -> tuple[str, bool]:
+        store = LeaseStore()
+        first = election(store, "a")
+        await first.acquire()
+        store.fault = Unavailable("down", status=503)
+        await first.release()
+        return store.holder, first.leading
+
+    assert run(scenario()) == ("a", False)
 
 
 def test_given_an_api_server_that_is_down_when_not_renewed_for_10_seconds_then_the_lease_is_lost() -> (

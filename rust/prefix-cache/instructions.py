@@ -1,7 +1,8 @@
 """Counts the instructions of cache operations with callgrind and compares them with the record.
 
-Wall time is noisy, instructions are not: this is the speed gate. `--record` writes the record,
-`--scale` compares large trees with small ones. Without valgrind it says so and passes.
+Wall time is noisy, instructions are not: this is the speed gate. What is left of chance is the hash key of each
+process, which makes some probes longer; so a case that is above the record is counted in further processes.
+`--record` writes the record, `--scale` compares large trees with small ones. Without valgrind it says so and passes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 RECORD = HERE / "instructions.json"
@@ -30,6 +32,8 @@ CASES = {
 }
 """Cases of the example `cases`, and how many samples of each."""
 ALLOWED = 1.10
+PROCESSES = 6
+"""Counts of a case, each with a hash key of its own; the fewest instructions count."""
 SCALES = (("below-10", "below-100k", 200), ("evict-1k", "evict-1m", 200))
 """Small case, large case, samples."""
 ALLOWED_SCALE = 0.05
@@ -47,7 +51,11 @@ def main() -> int:
     binary = build()
     if args.scale:
         return scale(binary)
-    counts = {case: count(binary, case, samples) for case, samples in CASES.items()}
+    before = {} if args.record else recorded()["instructions"]
+    counts = {
+        case: fewest(binary, case, samples, enough=ALLOWED * before.get(case, 0.0))
+        for case, samples in CASES.items()
+    }
     if args.record:
         record = {"compiler": compiler(), "instructions": counts}
         RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -56,7 +64,7 @@ def main() -> int:
 
 def compare(counts: dict[str, float]) -> int:
     """Say how each count differs from the record; 1 when one is more than a tenth above it."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = recorded()
     slower = []
     for case, got in counts.items():
         need = record["instructions"][case]
@@ -78,6 +86,22 @@ def scale(binary: Path) -> int:
         say(f"{large}: {many:.1f} instructions, {small}: {few:.1f}, {100 * growth:+.1f} %")
         failed = failed or growth > ALLOWED_SCALE
     return 1 if failed else 0
+
+
+def fewest(binary: Path, case: str, samples: int, enough: float) -> float:
+    """Return the fewest instructions of one operation among up to six processes; stops at `enough`."""
+    least = count(binary, case, samples)
+    for _ in range(PROCESSES - 1):
+        if least <= enough:
+            break
+        least = min(least, count(binary, case, samples))
+    return least
+
+
+def recorded() -> dict[str, Any]:
+    """Return the record: the compiler and the instructions of each case."""
+    record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return record
 
 
 def build() -> Path:

@@ -6,6 +6,7 @@ It does not know what the leader does; losing the Lease is told to a callback th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ DURATION_SECONDS: Final = 15
 RENEW_DEADLINE_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 5.0
+RELEASE_TRIES: Final = 3
 
 log = structlog.get_logger(__name__)
 
@@ -70,12 +72,20 @@ class Election:
         self.leading = False
 
     async def release(self) -> None:
-        """Hand the Lease over at once, so that a waiting process need not wait until it runs out."""
-        if not self.leading:
-            return
+        """Hand the Lease over at once, so that a waiting process need not wait until it runs out.
+
+        The Lease is read anew: a claim or renewal that was cut off by the stop may have been accepted.
+        """
         self.leading = False
         try:
-            await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
+            for _ in range(RELEASE_TRIES):
+                await self._look()
+                if _spec(self._lease).get("holderIdentity") != self.identity:
+                    return
+                with contextlib.suppress(Conflict):
+                    await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
+                    return
+            log.warning("lease not released; it runs out by itself", error="it kept changing")
         except (ApiError, TimeoutError) as error:
             log.warning("lease not released; it runs out by itself", error=str(error))
 
